@@ -1,0 +1,1 @@
+"""What all tracks share. Imports no track; importing it imports nothing."""

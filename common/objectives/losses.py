@@ -1,0 +1,138 @@
+"""How parameters follow a signal: a differentiable term per candidate (or per token), every gradient step.
+
+Every loss is called as ``loss(logp, logp_old, signal)`` and returns terms to be *minimised*, of the shape of
+``logp``. ``logp`` may have more trailing axes than the signal: a signal per candidate [..., K] then applies to each of
+its tokens [..., K, T].
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from common.objectives.groups import log_softmax
+from common.objectives.signals import Signal, require_positive
+
+
+class LossRule(Protocol):
+    """How log-probabilities and a signal become terms. A rule is a frozen dataclass whose fields are its options."""
+
+    follows: ClassVar[str]
+    """The part of the signal that the loss reads: "target" or "advantage"."""
+    single_epoch: ClassVar[bool]
+    """Whether the loss is meant for one gradient epoch per rollout only."""
+
+    def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
+        """Return the terms to be minimised."""
+        ...
+
+
+def _advantage_for(logp: Tensor, signal: Signal) -> Tensor:
+    """Return the signal's advantages with as many axes as ``logp``."""
+    if signal.advantage is None:
+        raise ValueError("signal: this loss follows advantages, but the signal holds a target")
+    missing = logp.ndim - signal.advantage.ndim
+    return signal.advantage.reshape(signal.advantage.shape + (1,) * max(missing, 0))
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Fit the group's policy to the target: −q_i log p_i, p the softmax over the group of the candidates' ℓ.
+
+    Summed over the group, ∂L/∂ℓ_i = p_i − q_i, which vanishes where the policy has reached the target
+    (arXiv 2604.06159, section 2).
+    """
+
+    follows: ClassVar[str] = "target"
+    single_epoch: ClassVar[bool] = False
+
+    def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
+        """Return −q·log p, [..., K], for candidate log-probabilities ℓ [..., K]; ``logp_old`` is not used.
+
+        Raises:
+            ValueError: a signal without a target, or log-probabilities of another shape.
+        """
+        if signal.target is None:
+            raise ValueError("signal: cross-entropy follows a target, but the signal holds advantages")
+        if logp.shape != signal.target.shape:
+            raise ValueError(
+                f"logp: shape {tuple(logp.shape)} does not match the target's {tuple(signal.target.shape)};"
+                " token log-probabilities are first aggregated to one per candidate (sequence_logp)"
+            )
+        return -signal.target * log_softmax(logp, signal.weights)
+
+
+@dataclass(frozen=True)
+class PolicyGradient:
+    """REINFORCE's surrogate, −A·log π."""
+
+    follows: ClassVar[str] = "advantage"
+    single_epoch: ClassVar[bool] = False
+
+    def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
+        """Return −A·ℓ, of the shape of ``logp``; ``logp_old`` is not used."""
+        return -_advantage_for(logp, signal) * logp
+
+
+@dataclass(frozen=True)
+class DelightfulGradient:
+    """Policy gradient gated by delight, −w·A·log π with w = σ(A·surprisal / η) without gradient.
+
+    Surprisal is −log π under the *current* policy, so the gate belongs to the loss, not to the signal
+    (Osband 2026; arXiv 2604.06159, section 3). Meant for one gradient epoch.
+    """
+
+    eta: float = 1.0
+    follows: ClassVar[str] = "advantage"
+    single_epoch: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a temperature that is not positive."""
+        require_positive("eta", self.eta)
+
+    def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
+        """Return −w·A·ℓ, of the shape of ``logp``; ``logp_old`` is not used."""
+        advantage = _advantage_for(logp, signal)
+        gate = torch.sigmoid(-advantage * logp.detach() / self.eta)
+        return -(gate * advantage) * logp
+
+
+@dataclass(frozen=True)
+class ClippedSurrogate:
+    """PPO's and GRPO's surrogate, −[min(r·A, clip(r, 1−ε, 1+ε)·A) − β·(e^{−d} + d − 1)].
+
+    d = log π − log π_old, clipped to ±``max_log_ratio``, and r = e^d; the last bracket estimates the reverse KL to the
+    rollout snapshot. One ratio per entry of ``logp``: per candidate for summed log-probabilities [..., K], per token
+    for [..., K, T].
+    """
+
+    clip: float = 0.2
+    beta: float = 0.0
+    max_log_ratio: float = 20.0
+    follows: ClassVar[str] = "advantage"
+    single_epoch: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a clip range outside (0, 1) or a negative β."""
+        if not 0 < self.clip < 1:
+            raise ValueError(f"clip: {self.clip} is not allowed; it must lie between 0 and 1")
+        if not self.beta >= 0:
+            raise ValueError(f"beta: {self.beta} is not allowed; it must be at least 0")
+        require_positive("max_log_ratio", self.max_log_ratio)
+
+    def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
+        """Return the surrogate's terms, of the shape of ``logp``.
+
+        Raises:
+            ValueError: no ``logp_old``.
+        """
+        if logp_old is None:
+            raise ValueError("logp_old: the clipped surrogate needs the behaviour policy's log-probabilities")
+        advantage = _advantage_for(logp, signal)
+        log_ratio = (logp - logp_old.detach()).clamp(-self.max_log_ratio, self.max_log_ratio)
+        ratio = log_ratio.exp()
+        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - self.clip, 1 + self.clip) * advantage)
+        if self.beta == 0:
+            return -surrogate
+        return -surrogate + self.beta * (torch.exp(-log_ratio) + log_ratio - 1)

@@ -1,0 +1,54 @@
+"""From terms to a loss: weighted sums over the axes and by the counts that the experiment chooses."""
+
+import torch
+from torch import Tensor
+
+
+def reduce(
+    terms: Tensor,
+    weights: Tensor | None = None,
+    *,
+    dims: int | tuple[int, ...] | None = None,
+    normaliser: Tensor | float = 1.0,
+) -> Tensor:
+    """Sum weight·term over ``dims`` and divide by ``normaliser``.
+
+    An entry of weight 0 contributes exactly 0, even where its term is not finite. Where the normaliser is 0 (no group
+    left) the loss is 0. Axes not in ``dims`` stay: with a leading seed axis every seed keeps its own loss.
+
+    Args:
+        terms: from a loss, any shape.
+        weights: ≥ 0, broadcastable to ``terms``; None is 1.
+        dims: the axes to sum over; None is all.
+        normaliser: the count to divide by, e.g. the number of groups, or of tokens over all micro-batches.
+    """
+    if weights is not None:
+        terms = torch.where(weights == 0, 0, terms * weights)
+    total = terms.sum() if dims is None else terms.sum(dims)
+    if isinstance(normaliser, Tensor):
+        return torch.where(normaliser > 0, total / normaliser.clamp_min(torch.finfo(total.dtype).tiny), total * 0)
+    if not normaliser > 0:
+        raise ValueError(f"normaliser: {normaliser} is not allowed; it must be greater than 0")
+    return total / normaliser
+
+
+def sequence_logp(token_logp: Tensor, mask: Tensor | None = None, how: str = "sum") -> Tensor:
+    """Aggregate token log-probabilities [..., T] to one per sequence [...].
+
+    ``sum`` is log π(y | x), the paper's choice; ``mean`` divides by the number of tokens, for completions of hundreds
+    of tokens whose sums would make p_old one-hot. A sequence without tokens gets 0: mask the candidate.
+
+    Args:
+        token_logp: [..., T].
+        mask: 1 for tokens that count, [..., T].
+        how: "sum" or "mean".
+
+    Raises:
+        ValueError: another value of ``how``.
+    """
+    if how not in ("sum", "mean"):
+        raise ValueError(f"how: {how!r} is not allowed; choose sum or mean")
+    if mask is None:
+        return token_logp.sum(-1) if how == "sum" else token_logp.mean(-1)
+    total = torch.where(mask > 0, token_logp, 0).sum(-1)
+    return total if how == "sum" else total / mask.gt(0).sum(-1).clamp_min(1)
