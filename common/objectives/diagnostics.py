@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from common.objectives.groups import log_softmax, standardise
+from common.objectives.groups import floating, log_softmax, standardise
 from common.objectives.signals import Signal
 
 
@@ -44,7 +44,7 @@ def score_diagnostics(scores: Tensor, weights: Tensor | None = None) -> dict[str
     """
     counted = torch.ones_like(scores, dtype=torch.bool) if weights is None else (weights > 0).expand_as(scores)
     return {
-        "zero_variance": ~standardise(scores, weights).varied.squeeze(-1),
+        "zero_variance": ~standardise(floating(scores), weights).varied.squeeze(-1),
         "all_fail": ~((scores > 0) & counted).any(-1),
     }
 

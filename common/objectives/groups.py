@@ -22,6 +22,11 @@ class Standardised(NamedTuple):
     """Whether the group's scores differ, bool [..., 1]."""
 
 
+def floating(scores: Tensor) -> Tensor:
+    """Return the scores in the default floating-point type where they are integers or booleans."""
+    return scores if scores.is_floating_point() else scores.to(torch.get_default_dtype())
+
+
 def check_weights(weights: Tensor | None, like: Tensor) -> None:
     """Raise ValueError unless ``weights`` broadcasts against ``like`` [..., K] without enlarging it."""
     if weights is None:
@@ -38,7 +43,8 @@ def standardise(scores: Tensor, weights: Tensor | None = None, *, epsilon: float
     """Standardise scores within each group: u_i = (s_i − mean) / (σ + ε), σ the population standard deviation.
 
     The mean is taken out twice, so that a constant float32 group gives exactly 0 whatever its level, and
-    σ ≤ 1e-6·max(1, max|s|) counts as zero (arXiv 2604.06159, section 2; the cut-off is ours).
+    σ ≤ 1e-6·max(1, max|s|) counts as zero (arXiv 2604.06159, section 2; the cut-off is ours). A group with a
+    non-finite score that counts gets NaN, not 0.
 
     Args:
         scores: s, [..., K].
@@ -46,23 +52,24 @@ def standardise(scores: Tensor, weights: Tensor | None = None, *, epsilon: float
         epsilon: added to σ.
     """
     check_weights(weights, scores)
-    if weights is None:
-        centred = scores - scores.mean(-1, keepdim=True)
-        centred = centred - centred.mean(-1, keepdim=True)
-        spread = centred.square().mean(-1, keepdim=True).sqrt()
-        magnitude = scores.abs().amax(-1, keepdim=True)
-        counted = None
-    else:
-        counted = weights > 0
+    counted = None if weights is None else weights > 0
+    if counted is not None:
         scores = torch.where(counted, scores, 0)
-        shares = weights / weights.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
-        centred = scores - (shares * scores).sum(-1, keepdim=True)
-        centred = centred - (shares * centred).sum(-1, keepdim=True)
-        spread = (shares * centred.square()).sum(-1, keepdim=True).sqrt()
-        magnitude = scores.abs().amax(-1, keepdim=True)
-    varied = spread > RELATIVE_SPREAD_CUTOFF * magnitude.clamp_min(1)
-    usable = varied if counted is None else varied & counted
-    return Standardised(torch.where(usable, centred / (spread + epsilon), 0), varied)
+    shares = None if weights is None else _shares(weights.to(scores.dtype))
+    centred = scores - _mean(scores, shares)
+    centred = centred - _mean(centred, shares)
+    spread = _mean(centred.square(), shares).sqrt()
+    varied = ~(spread <= RELATIVE_SPREAD_CUTOFF * scores.abs().amax(-1, keepdim=True).clamp_min(1))
+    u = centred * torch.where(varied, 1 / (spread + epsilon), 0)
+    return Standardised(u if counted is None else torch.where(counted, u, 0), varied)
+
+
+def _shares(weights: Tensor) -> Tensor:
+    return weights / weights.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+
+
+def _mean(values: Tensor, shares: Tensor | None) -> Tensor:
+    return values.mean(-1, keepdim=True) if shares is None else (shares * values).sum(-1, keepdim=True)
 
 
 def log_softmax(logits: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -75,12 +82,14 @@ def log_softmax(logits: Tensor, weights: Tensor | None = None) -> Tensor:
         logits: x, [..., K].
         weights: w ≥ 0, broadcastable to [..., K].
     """
+    # Written out: torch.log_softmax is an order of magnitude slower on the CPU where the last axis is short.
     if weights is None:
-        return torch.log_softmax(logits, -1)
+        shifted = logits - logits.detach().amax(-1, keepdim=True)
+        return shifted - shifted.exp().sum(-1, keepdim=True).log()
     check_weights(weights, logits)
     counted = (weights > 0).expand_as(logits)
-    logits = logits.masked_fill(~counted, 0)
-    empty = ~counted.any(-1, keepdim=True)
-    log_weights = torch.where(empty, 0, weights.log())
-    log_total = torch.logsumexp(logits + log_weights, -1, keepdim=True)
-    return (logits - log_total).masked_fill(~counted, 0)
+    logits = torch.where(counted, logits, torch.finfo(logits.dtype).min)
+    shifted = logits - logits.detach().amax(-1, keepdim=True)
+    weights = torch.where(counted.any(-1, keepdim=True), weights, 1)
+    logp = shifted - (weights * shifted.exp()).sum(-1, keepdim=True).log()
+    return torch.where(counted, logp, 0)

@@ -94,7 +94,8 @@ class DelightfulGradient:
     def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
         """Return −w·A·ℓ, of the shape of ``logp``; ``logp_old`` is not used."""
         advantage = _advantage_for(logp, signal)
-        gate = torch.sigmoid(-advantage * logp.detach() / self.eta)
+        delight = torch.where(advantage == 0, 0, -advantage * logp.detach())
+        gate = torch.sigmoid(delight / self.eta)
         return -(gate * advantage) * logp
 
 
@@ -130,9 +131,10 @@ class ClippedSurrogate:
         if logp_old is None:
             raise ValueError("logp_old: the clipped surrogate needs the behaviour policy's log-probabilities")
         advantage = _advantage_for(logp, signal)
+        # clamp has gradient 0 at nan, which masked candidates may hold; hardtanh is faster but passes it on.
         log_ratio = (logp - logp_old.detach()).clamp(-self.max_log_ratio, self.max_log_ratio)
-        ratio = log_ratio.exp()
-        surrogate = torch.minimum(ratio * advantage, ratio.clamp(1 - self.clip, 1 + self.clip) * advantage)
-        if self.beta == 0:
-            return -surrogate
-        return -surrogate + self.beta * (torch.exp(-log_ratio) + log_ratio - 1)
+        gain = torch.expm1(log_ratio) * advantage
+        # min(r·A, clip(r)·A) = A + min(gain, ε|A|); without comparisons, which are slow, nor large differences.
+        limit = self.clip * advantage.abs()
+        terms = torch.relu(limit - gain) - limit - advantage
+        return terms if self.beta == 0 else terms + self.beta * (torch.expm1(-log_ratio) + log_ratio)

@@ -13,23 +13,28 @@ def reduce(
 ) -> Tensor:
     """Sum weight·term over ``dims`` and divide by ``normaliser``.
 
-    An entry of weight 0 contributes exactly 0, even where its term is not finite. Where the normaliser is 0 (no group
-    left) the loss is 0. Axes not in ``dims`` stay: with a leading seed axis every seed keeps its own loss.
+    An entry of weight 0 contributes exactly 0, even where its term is not finite. Where a tensor of normalisers is 0
+    (no group left) the loss is 0. Axes not in ``dims`` stay: with a leading seed axis every seed keeps its own loss.
 
     Args:
         terms: from a loss, any shape.
         weights: ≥ 0, broadcastable to ``terms``; None is 1.
         dims: the axes to sum over; None is all.
         normaliser: the count to divide by, e.g. the number of groups, or of tokens over all micro-batches.
+
+    Raises:
+        ValueError: a normaliser that is a plain number and not greater than 0.
     """
     if weights is not None:
         terms = torch.where(weights == 0, 0, terms * weights)
-    total = terms.sum() if dims is None else terms.sum(dims)
+    if dims != ():  # for which torch would sum over all axes
+        terms = terms.sum(dims)
     if isinstance(normaliser, Tensor):
-        return torch.where(normaliser > 0, total / normaliser.clamp_min(torch.finfo(total.dtype).tiny), total * 0)
+        nothing = normaliser == 0
+        return torch.where(nothing, 0, terms / torch.where(nothing, 1, normaliser))
     if not normaliser > 0:
         raise ValueError(f"normaliser: {normaliser} is not allowed; it must be greater than 0")
-    return total / normaliser
+    return terms / normaliser
 
 
 def sequence_logp(token_logp: Tensor, mask: Tensor | None = None, how: str = "sum") -> Tensor:
@@ -49,6 +54,7 @@ def sequence_logp(token_logp: Tensor, mask: Tensor | None = None, how: str = "su
     if how not in ("sum", "mean"):
         raise ValueError(f"how: {how!r} is not allowed; choose sum or mean")
     if mask is None:
-        return token_logp.sum(-1) if how == "sum" else token_logp.mean(-1)
+        total = token_logp.sum(-1)
+        return total if how == "sum" else total / max(token_logp.shape[-1], 1)
     total = torch.where(mask > 0, token_logp, 0).sum(-1)
     return total if how == "sum" else total / mask.gt(0).sum(-1).clamp_min(1)

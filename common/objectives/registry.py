@@ -51,7 +51,7 @@ class Objective:
         parts: tuple[Any, Any] = (self.signal, self.loss)
         return {field.name: getattr(part, field.name) for part in parts for field in fields(part)}
 
-    def with_options(self, **options: float | bool) -> "Objective":
+    def with_options(self, /, **options: float | bool) -> "Objective":
         """Return the objective with some options replaced.
 
         Raises:
@@ -137,8 +137,9 @@ def _imported(path: str) -> Objective:
     module_name, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"objective: {path!r} cannot be imported ({error}); expected module:ATTRIBUTE") from error
+    except Exception as error:  # whatever a foreign module raises while it is imported
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"objective: {path!r} cannot be imported ({reason}); expected module:ATTRIBUTE") from error
     if not isinstance(found, Objective):
         raise ValueError(f"objective: {path!r} is a {type(found).__name__}; expected a common.objectives.Objective")
     _check_parts(found)

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from common.objectives.groups import check_weights, log_softmax, standardise
+from common.objectives.groups import check_weights, floating, log_softmax, standardise
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,18 @@ class SignalRule(Protocol):
         ...
 
 
-def _prepared(scores: Tensor, baseline: Tensor | float | None) -> Tensor:
-    scores = scores.detach()
-    if not scores.is_floating_point():
-        scores = scores.to(torch.get_default_dtype())
-    return scores if baseline is None else scores - baseline
+def _prepared(
+    scores: Tensor, weights: Tensor | None, baseline: Tensor | float | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the scores less the baseline, 0 where masked, and the weights; both without gradient."""
+    scores = floating(scores.detach())
+    if baseline is not None:
+        scores = scores - baseline
+    if weights is None:
+        return scores, None
+    check_weights(weights, scores)
+    weights = weights.detach()
+    return torch.where(weights > 0, scores, 0), weights
 
 
 def _require_group(scores: Tensor, rule: str) -> None:
@@ -110,8 +117,8 @@ class Target:
         Raises:
             ValueError: fewer than two candidates, or no ``logp_old`` although the target is anchored.
         """
-        scores = _prepared(scores, baseline)
         _require_group(scores, "Target")
+        scores, weights = _prepared(scores, weights, baseline)
         u, varied = standardise(scores, weights)
         tilt = u / self.eta
         if self.anchored:
@@ -144,9 +151,8 @@ class Labels:
         Raises:
             ValueError: fewer than two candidates.
         """
-        labels = _prepared(scores, None)
-        _require_group(labels, "Labels")
-        check_weights(weights, labels)
+        _require_group(scores, "Labels")
+        labels, weights = _prepared(scores, weights)
         mass = labels if weights is None else labels * weights
         target = labels / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(labels.dtype).tiny)
         return Signal(target=target, weights=weights)
@@ -162,6 +168,11 @@ class GroupAdvantage:
     grouped: ClassVar[bool] = True
     makes: ClassVar[str] = "advantage"
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a negative ε."""
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon: {self.epsilon} is not allowed; it must be at least 0")
+
     @torch.no_grad()
     def __call__(
         self,
@@ -175,8 +186,8 @@ class GroupAdvantage:
         Raises:
             ValueError: fewer than two candidates.
         """
-        scores = _prepared(scores, baseline)
         _require_group(scores, "GroupAdvantage")
+        scores, weights = _prepared(scores, weights, baseline)
         advantage, varied = standardise(scores, weights, epsilon=self.epsilon)
         if self.drop_zero_variance:
             kept = varied.to(advantage.dtype)
@@ -199,8 +210,9 @@ class Advantage:
         weights: Tensor | None = None,
         baseline: Tensor | float | None = None,
     ) -> Signal:
-        """Compute A, of the shape of ``scores``; the baseline is the experiment's choice (none: 0)."""
-        return Signal(advantage=_prepared(scores, baseline), weights=weights)
+        """Compute A, of the shape of ``scores``, 0 where masked; the baseline is the experiment's (none: 0)."""
+        advantage, weights = _prepared(scores, weights, baseline)
+        return Signal(advantage=advantage, weights=weights)
 
 
 def require_positive(name: str, value: float) -> None:

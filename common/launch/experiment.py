@@ -1,0 +1,26 @@
+"""What a track offers to the command line."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.runs.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment by name: its settings, and how to train a block of seeds under them."""
+
+    settings: type
+    """Frozen dataclass; its fields are taken from the configuration by name."""
+    trainer: Callable[..., Trainer]
+    """``trainer(settings, seeds, device, config)``: the settings, the block's seeds (a sequence of int), a
+    ``torch.device``, and the whole configuration (a mapping) for what is no setting, e.g. where data lie."""
+    prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """``prepare(config)`` runs once before the sweep (fetching data, say) and returns settings that follow from it."""
+
+
+def experiments_of(track: str) -> dict[str, Experiment]:
+    """Return the experiments of a track, from its module ``TRACK.experiments``."""
+    return dict(importlib.import_module(f"{track}.experiments").EXPERIMENTS)

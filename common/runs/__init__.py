@@ -1,0 +1,1 @@
+"""The run store: identity, atomic files, checkpoints, resume, reading back, moving between machines."""

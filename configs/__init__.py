@@ -1,0 +1,1 @@
+"""Experiments and presets as data: one folder a track, composed by Hydra."""
