@@ -104,7 +104,7 @@ class Tracker:
 
     def __enter__(self) -> Self:
         if self.mode == "off":
-            _announce_off()
+            announce_off()
         elif self.mode == "online" and not _has_credentials(os.environ):
             # W&B would ask for a key at the terminal.
             logger.warning("W&B off: WANDB_MODE=online but no key found; set WANDB_API_KEY or WANDB_MODE=offline")
@@ -191,7 +191,8 @@ class Tracker:
         logger.warning("W&B off for the rest of this run: %s failed: %s%s", stage, _one_line(error), kept)
 
 
-def _announce_off() -> None:
+def announce_off() -> None:
+    """Say once a process that W&B is off, and how to turn it on."""
     global _announced
     if not _announced:
         _announced = True

@@ -16,7 +16,7 @@ from common.runs.execute import Work, execute
 from common.runs.identity import RunSpec
 from common.runs.store import RunStore
 from common.runs.trainer import Trainer
-from common.tracking import Tracker
+from common.tracking import Tracker, tracking_mode
 
 
 def run_job(config: DictConfig) -> None:
@@ -25,7 +25,7 @@ def run_job(config: DictConfig) -> None:
     A failure is recorded in the run's directory and does not end the sweep: the other runs go on, and the command line
     lists what is missing at the end.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     torch.set_num_threads(1)
     own = OmegaConf.to_container(config, resolve=True)
     assert isinstance(own, dict)
@@ -44,7 +44,7 @@ def run_job(config: DictConfig) -> None:
         preset=own["preset"],
         stack=own["stack"],
         checkpoint_seconds=own["checkpoint_seconds"],
-        open_log=_open_tracker,
+        open_log=None if tracking_mode() == "off" else _open_tracker,
     )
     try:
         execute(work, RunStore(own["store"]))

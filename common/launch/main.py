@@ -1,5 +1,6 @@
 """A track's command line: plan, skip what is done, run the rest, say how it ended."""
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from common.launch.progress import watched  # noqa: E402
 from common.launch.status import Status, print_plan, print_summary, status_of  # noqa: E402
 from common.runs.files import write_bytes  # noqa: E402
 from common.runs.store import RunStore  # noqa: E402
-from common.tracking import tracking_mode  # noqa: E402
+from common.tracking import announce_off, tracking_mode  # noqa: E402
 
 _WIDTH_WITHOUT_TERMINAL = 140
 
@@ -31,6 +32,9 @@ def main(track: str, arguments: Sequence[str] | None = None) -> int:
     was asked for, in one line.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for talkative in ("hydra", "hydra_plugins"):
+        logging.getLogger(talkative).setLevel(logging.WARNING)
     try:
         if any(argument.startswith("-") for argument in arguments):  # --help, --cfg job, --info: Hydra's own
             _call_hydra(track, arguments)
@@ -48,7 +52,7 @@ def _sweep(track: str, arguments: list[str]) -> int:
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_WITHOUT_TERMINAL)
-    tracking_mode()
+    tracking = tracking_mode()
     runs = list({run.spec.key: run for run in plan_runs(track, arguments)}.values())
     store = RunStore(runs[0].config["store"])
     before = [status_of(run, store) for run in runs]
@@ -57,6 +61,8 @@ def _sweep(track: str, arguments: list[str]) -> int:
         return 0
     _require_writable(store)
     if any(status.state != "done" for status in before):
+        if tracking == "off":
+            announce_off()
         with watched(runs, store, console):
             _call_hydra(track, arguments)
     after = [status_of(run, store) for run in runs]

@@ -55,7 +55,7 @@ def standardise(scores: Tensor, weights: Tensor | None = None, *, epsilon: float
     counted = None if weights is None else weights > 0
     if counted is not None:
         scores = torch.where(counted, scores, 0)
-    shares = None if weights is None else _shares(weights.to(scores.dtype))
+    shares = None if weights is None else _shares(weights.to(scores.dtype).expand_as(scores))
     centred = scores - _mean(scores, shares)
     centred = centred - _mean(centred, shares)
     spread = _mean(centred.square(), shares).sqrt()

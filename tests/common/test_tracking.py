@@ -273,6 +273,27 @@ def test_offline_run() -> None:
         assert {path.name for path in uploaded} <= {"config.yaml", "wandb-summary.json"}
 
 
+def test_a_run_of_someone_else_is_left_alone() -> None:
+    script(
+        """
+        import wandb
+        Path("other").mkdir()
+        other = wandb.init(project="other", id="other", dir="other", mode="offline")
+        with tracker() as run:
+            run.log(1, {"loss": 1.0})
+        assert wandb.run is other
+        other.log({"theirs": 2.0})
+        other.finish()
+        """,
+        WANDB_SILENT="true",
+        WANDB_MODE="offline",
+    )
+    (ours,) = offline_runs()
+    (theirs,) = Path("other/wandb").glob("offline-run-*")
+    assert history(ours) == [{"step": 1, "loss": 1.0}]
+    assert history(theirs) == [{"theirs": 2.0}]
+
+
 OLD = """[default]
 mode = disabled
 entity = old-team

@@ -84,13 +84,10 @@ def groups(dtype: torch.dtype) -> Callable[..., st.SearchStrategy[Groups]]:
     def batches(draw: st.DrawFn, batch: int | None = None) -> Groups:
         rows = draw(st.integers(1, 3)) if batch is None else batch
         columns = draw(st.integers(2, 6))
-
-        def table(elements: st.SearchStrategy[float]) -> Tensor:
-            row = st.lists(elements, min_size=columns, max_size=columns)
-            return torch.tensor(draw(st.lists(row, min_size=rows, max_size=rows)), dtype=dtype)
-
-        scores = table(draw(st.sampled_from([st.sampled_from([0.0, 1.0]), st.integers(-8, 8).map(lambda n: n / 4)])))
-        logp_old = table(st.floats(-20, 0, width=32))
-        return Groups(scores, logp_old, logp_old + table(st.floats(-3, 3, width=32)), table(st.sampled_from([1, 0, 2, 3])))
+        size = rows * columns
+        raw = torch.tensor(list(draw(st.binary(min_size=4 * size, max_size=4 * size)))).view(4, rows, columns)
+        scores = raw[0] % 2 if draw(st.booleans()) else (raw[0] % 17 - 8) / 4
+        logp_old = -20 / 255 * raw[1].to(dtype)
+        return Groups(scores.to(dtype), logp_old, logp_old + 3 / 128 * (raw[2] - 128), (raw[3] % 4).to(dtype))
 
     return batches

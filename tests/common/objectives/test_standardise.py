@@ -81,7 +81,9 @@ def test_mean_zero_and_unit_variance_under_the_weights(groups, dtype, assert_clo
     total = weights.sum(-1)
     assert_close((weights * u).sum(-1), torch.zeros_like(total))
     assert_close((weights * u.square()).sum(-1), total * varied.squeeze(-1))
-    assert varied.squeeze(-1).tolist() == [len(set(s[w > 0].tolist())) > 1 for s, w in zip(scores, weights, strict=True)]
+    assert varied.squeeze(-1).tolist() == [
+        len(set(s[w > 0].tolist())) > 1 for s, w in zip(scores, weights, strict=True)
+    ]
 
 
 @PROPERTY
