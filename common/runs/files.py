@@ -3,7 +3,8 @@
 import hashlib
 import json
 import os
-import tempfile
+import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    temporary = None
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            temporary = Path(stream.name)
+        with temporary.open("xb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); choose a writable store=") from error
 

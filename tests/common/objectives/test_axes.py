@@ -25,7 +25,7 @@ def drawn(objective, shape, dtype, seed=0):
     return scores, logp_old, logp, weights
 
 
-@pytest.mark.parametrize("leading", [(2,), (3, 2), (2, 3, 2)])
+@pytest.mark.parametrize("leading", [(4,), (3, 4), (2, 1, 4)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_is_its_groups_one_by_one(name, leading, weighted, step, dtype, assert_close):

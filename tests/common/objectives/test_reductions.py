@@ -57,7 +57,7 @@ class TestReduce:
 
     @pytest.mark.parametrize("number", [0, 0.0, -1, math.nan])
     def test_a_plain_number_must_be_positive(self, number):
-        with pytest.raises(ValueError, match="^normaliser: .* is not allowed; it must be greater than 0$"):
+        with pytest.raises(ValueError, match=r"^normaliser: .* is not allowed; it must be greater than 0$"):
             reduce(self.terms, normaliser=number)
 
 

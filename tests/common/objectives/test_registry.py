@@ -92,7 +92,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("name", "key", "nearest"),
-        [("tpo", "etta", "eta"), ("grpo", "betta", "beta"), ("grpo", "clip_range", "clip"), ("dg", "Eta", "eta")],
+        [("tpo", "etta", "eta"), ("grpo", "betta", "beta"), ("grpo", "clipp", "clip"), ("dg", "Eta", "eta")],
     )
     def test_unknown_names_the_nearest(self, name, key, nearest):
         message = refusal(objectives.get, name, {key: 1.0})

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributions import Dirichlet
 
 from common import objectives
 from common.objectives import Advantage, GroupAdvantage, Labels, Target, standardise
@@ -27,8 +26,8 @@ class TestTarget:
         def value(r):
             return (r * u).sum(-1) - eta * (torch.xlogy(r, r) - r * old).sum(-1)
 
-        torch.manual_seed(seed)
-        others = Dirichlet(torch.ones_like(q)).sample((20,))
+        others = torch.empty(20, len(q), dtype=q.dtype).exponential_(generator=torch.Generator().manual_seed(seed))
+        others = others / others.sum(-1, keepdim=True)
         excess = eta * (torch.xlogy(others, others) - others * q.log()).sum(-1)
         # q may be as small as e⁻⁴⁰, so that the terms reach 40·η.
         assert_close(value(q) - value(others), excess, scale=40 * eta)
@@ -49,9 +48,9 @@ class TestTarget:
             return (r * u).sum(-1) - eta * (r * (r.log() - torch.log_softmax(logp_old, -1))).sum(-1)
 
         loss = value(q) - value(q + step)
-        expected = eta / 2 * (step.square() / q).sum(-1)  # to second order; the next is 1e-3 of it
+        expected = eta / 2 * (step.square() / q).sum(-1)  # to second order; the third is at most 1e-3 / 3 of it
         # The difference of two values of size ~η·10 is rounded at ~1e-14.
-        torch.testing.assert_close(loss, expected, rtol=2e-3, atol=1e-13 * max(1, eta))
+        torch.testing.assert_close(loss, expected, rtol=1e-3, atol=1e-13 * max(1, eta))
 
     @PROPERTY
     @given(st.data(), st.sampled_from([0.25, 1.0, 4.0]))
@@ -109,7 +108,7 @@ class TestTarget:
         assert Target()(scores, torch.tensor([-1e4, 0.0, -2e4], dtype=dtype)).target.tolist() == [0.0, 1.0, 0.0]
 
     def test_anchor_needs_the_behaviour_policy(self):
-        with pytest.raises(ValueError, match="^logp_old: the anchored target needs"):
+        with pytest.raises(ValueError, match=r"^logp_old: the anchored target needs"):
             Target()(torch.tensor([1.0, 0.0]))
 
     def test_unanchored_target_ignores_the_behaviour_policy(self):

@@ -44,7 +44,7 @@ def test_one_better_than_seven_equals(level, dtype, assert_close):
     expected = [-1 / math.sqrt(7)] * 7 + [math.sqrt(7)]
     for weights in uniform_weights(scores):
         u, varied = standardise(scores, weights)
-        # Scores of ~100 carry a rounding error of 100/0.2 (level over σ) times that of u, of one unit in the last place.
+        # The scores' own rounding grows with their level, and is divided by σ = 0.2.
         assert_close(u, expected, scale=1 + level)
         assert varied.item()
 
@@ -67,7 +67,7 @@ def test_cutoff_is_relative_to_the_largest_score():
 def test_affine_changes_do_not_count(groups, dtype, assert_close, data, factor, shift):
     scores = data.draw(groups()).scores
     varied = standardise(scores).varied
-    # σ ≥ 0.09 and |s| ≤ 2 as drawn; the shift then costs at most log10(8 / (0.125·0.09)) ≈ 3 digits of twelve or five.
+    # The shifted scores are rounded at the size of the shift, but differ by the factor.
     changed = standardise(factor * scores + shift)
     assert changed.varied.equal(varied)
     assert_close(changed.scores, standardise(scores).scores, scale=1 + abs(shift) / factor)
