@@ -50,4 +50,4 @@ def logit_gradient(loss: Tensor, logp: Tensor, policy: Tensor) -> Tensor:
         policy: π, [..., A].
     """
     (gradient,) = torch.autograd.grad(loss.sum(), logp)
-    return gradient - policy * gradient.sum(-1, keepdim=True)
+    return torch.addcmul(gradient, policy, gradient.sum(-1, keepdim=True), value=-1)

@@ -61,7 +61,7 @@ def standardise(scores: Tensor, weights: Tensor | None = None, *, epsilon: float
     spread = _mean(centred.square(), shares).sqrt()
     varied = ~(spread <= RELATIVE_SPREAD_CUTOFF * scores.abs().amax(-1, keepdim=True).clamp_min(1))
     u = centred * torch.where(varied, 1 / (spread + epsilon), 0)
-    return Standardised(u if counted is None else torch.where(counted, u, 0), varied)
+    return Standardised(u if weights is None else u * weights.sign(), varied)
 
 
 def _shares(weights: Tensor) -> Tensor:

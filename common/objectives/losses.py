@@ -133,8 +133,8 @@ class ClippedSurrogate:
         advantage = _advantage_for(logp, signal)
         # clamp has gradient 0 at nan, which masked candidates may hold; hardtanh is faster but passes it on.
         log_ratio = (logp - logp_old.detach()).clamp(-self.max_log_ratio, self.max_log_ratio)
-        gain = torch.expm1(log_ratio) * advantage
+        gain = (log_ratio.exp() - 1) * advantage
         # min(r·A, clip(r)·A) = A + min(gain, ε|A|); without comparisons, which are slow, nor large differences.
         limit = self.clip * advantage.abs()
         terms = torch.relu(limit - gain) - limit - advantage
-        return terms if self.beta == 0 else terms + self.beta * (torch.expm1(-log_ratio) + log_ratio)
+        return terms if self.beta == 0 else terms + self.beta * (torch.exp(-log_ratio) + log_ratio - 1)

@@ -19,7 +19,7 @@ from common.objectives import (
     sequence_logp,
 )
 
-PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=40)
 FOLLOWING_ADVANTAGES = [PolicyGradient(), DelightfulGradient(), ClippedSurrogate(), ClippedSurrogate(beta=0.04)]
 
 

@@ -259,7 +259,7 @@ NUMBER = 3
         assert "mine" not in objectives.names()
 
     def test_of_this_package_is_found(self):
-        assert objectives.get(["common.objectives.registry", "Objective.__doc__"][0] + ":_objective").name == "ce"
+        assert objectives.get("common.objectives.registry:_objective").name == "ce"
 
     @pytest.mark.parametrize(
         ("attribute", "expected"),

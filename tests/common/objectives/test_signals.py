@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from common import objectives
 from common.objectives import Advantage, GroupAdvantage, Labels, Target, standardise
 
-PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=40)
 RULES = {name: objectives.get(name).signal for name in objectives.names()}
 
 

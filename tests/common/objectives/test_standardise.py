@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.objectives import standardise
 
-PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=60)
+PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=40)
 
 
 def uniform_weights(scores):

@@ -65,11 +65,10 @@ class Rollout:
 class TestDeclaredGroups:
     @pytest.mark.parametrize("weighted", [False, True])
     def test_have_gradient_zero(self, name, epoch, weighted, dtype, assert_close):
-        objective = objectives.get(name)
-        other = {
-            key: value for key, value in {"beta": 0.5, "anchored": name != "tpo"}.items() if key in objective.options
-        }
-        for objective, seed in itertools.product([objective, objective.with_options(**other)], range(3)):
+        registered = objectives.get(name)
+        other = {"beta": 0.5, "anchored": name != "tpo"}
+        variant = registered.with_options(**{key: other[key] for key in other.keys() & registered.options.keys()})
+        for objective, seed in itertools.product([registered, variant], range(3)):
             rollout = Rollout(dtype, seed, weighted)
             declared = objective.zero_gradient(rollout.equal_scores, rollout.identical, epoch)
             norms = rollout.gradient_norms(objective, epoch)
