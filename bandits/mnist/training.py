@@ -48,7 +48,7 @@ class Mnist:
         objective = objectives.get(self.objective, self.options)
         if objective.grouped and not objective.over_actions and self.batch < 2:
             raise ValueError(
-                f"batch: {self.batch} is not allowed; {self.objective}'s group is the minibatch, at least 2"
+                f"batch: {self.batch} is not allowed; {self.objective}'s group is the minibatch of 2 or more"
             )
 
 
