@@ -32,9 +32,10 @@ def enumerated_loss(
     """
     behaviour = logp.detach()
     if not objective.over_actions:
-        signal = objective.signal(rewards, behaviour, weights=frequencies, baseline=baseline or None)
-        assert signal.weights is not None
-        return (signal.weights * objective.loss(logp, behaviour, signal)).sum(-1)
+        group_weights = frequencies if objective.grouped else None
+        signal = objective.signal(rewards, behaviour, weights=group_weights, baseline=baseline or None)
+        weights = frequencies if signal.weights is None else signal.weights
+        return (weights * objective.loss(logp, behaviour, signal)).sum(-1)
     scores = rewards if objective.needs_labels or not sampled else frequencies * (rewards - baseline)
     signal = objective.signal(scores, behaviour)
     terms = objective.loss(logp, behaviour, signal)

@@ -65,15 +65,18 @@ class SignalRule(Protocol):
 def _prepared(
     scores: Tensor, weights: Tensor | None, baseline: Tensor | float | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the scores less the baseline, 0 where masked, and the weights; both without gradient."""
+    """Return the scores less the baseline, and the weights; both without gradient."""
     scores = floating(scores.detach())
     if baseline is not None:
         scores = scores - baseline
     if weights is None:
         return scores, None
     check_weights(weights, scores)
-    weights = weights.detach()
-    return torch.where(weights > 0, scores, 0), weights
+    return scores, weights.detach()
+
+
+def _masked(scores: Tensor, weights: Tensor | None) -> Tensor:
+    return scores if weights is None else torch.where(weights > 0, scores, 0)
 
 
 def _require_group(scores: Tensor, rule: str) -> None:
@@ -153,6 +156,7 @@ class Labels:
         """
         _require_group(scores, "Labels")
         labels, weights = _prepared(scores, weights)
+        labels = _masked(labels, weights)
         mass = labels if weights is None else labels * weights
         target = labels / mass.sum(-1, keepdim=True).clamp_min(torch.finfo(labels.dtype).tiny)
         return Signal(target=target, weights=weights)
@@ -212,7 +216,7 @@ class Advantage:
     ) -> Signal:
         """Compute A, of the shape of ``scores``, 0 where masked; the baseline is the experiment's (none: 0)."""
         advantage, weights = _prepared(scores, weights, baseline)
-        return Signal(advantage=advantage, weights=weights)
+        return Signal(advantage=_masked(advantage, weights), weights=weights)
 
 
 def require_positive(name: str, value: float) -> None:
