@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bandits.alignment import Misalignment, misalignment
-from bandits.enumerated import enumerated_loss, logit_gradient
+from bandits.enumerated import Feedback, snapshot_gradient
 from common import draws, objectives
 from common.objectives.groups import log_softmax
 from common.runs.settings import FLOAT_TYPES, require, require_choice
@@ -74,11 +74,13 @@ class MultiContextTrainer:
         logp = log_softmax(self._logits)
         for step in range(self.step, stop):
             policy = logp.exp()
-            gradient = flat(self._gradient(logp, policy, step))
+            feedback = Feedback(self._rewards, self.settings.baseline, policy, sampled=False)
+            gradient = flat(snapshot_gradient(self._objective, logp, policy, feedback))
             measured = self._misalignment(gradient, policy, step)
             exact.append(measured.exact)
             with_epsilon.append(measured.with_epsilon)
             lengths = torch.linalg.vector_norm(gradient, dim=1)
+            require_finite(lengths, "gradient", step, self.seeds)
             rates = -self.settings.step_size / lengths.masked_fill(lengths == 0, torch.inf)
             flat(self._logits).addcmul_(gradient, rates[:, None])
             logp = log_softmax(self._logits)
@@ -93,20 +95,6 @@ class MultiContextTrainer:
             return misalignment(-gradient, flat(self._rewards - policy))
         nothing = gradient.new_full((len(self.seeds),), torch.nan)
         return Misalignment(nothing, nothing)
-
-    def _gradient(self, logp: Tensor, policy: Tensor, step: int) -> Tensor:
-        """Return ∂L/∂logits at log π and π, all [S, N, A]."""
-        logp = logp.requires_grad_()
-        loss = enumerated_loss(
-            self._objective,
-            logp,
-            rewards=self._rewards,
-            baseline=self.settings.baseline,
-            frequencies=policy,
-            sampled=False,
-        )
-        require_finite(loss, "loss", step, self.seeds)
-        return logit_gradient(loss, logp, policy)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the logits."""

@@ -7,11 +7,12 @@ a step of fixed length, logits += α·g/‖g‖ (arXiv 2604.06159, section 3).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bandits.alignment import misalignment, unit
-from bandits.enumerated import enumerated_loss, logit_gradient
+from bandits.enumerated import Feedback, snapshot_gradient
 from common import draws, objectives
 from common.objectives.groups import log_softmax
 from common.runs.settings import FLOAT_TYPES, require, require_choice
@@ -85,17 +86,11 @@ class SingleContextTrainer:
 
     def _update(self, logp: Tensor, policy: Tensor, step: int) -> Tensor:
         """Return the update g = −∂L/∂logits at log π and π, all [S, A]."""
-        logp = logp.requires_grad_()
-        loss = enumerated_loss(
-            self._objective,
-            logp,
-            rewards=self._rewards,
-            baseline=self.settings.baseline,
-            frequencies=self._frequencies(policy, step),
-            sampled=True,
-        )
-        require_finite(loss, "loss", step, self.seeds)
-        return -logit_gradient(loss, logp, policy)
+        frequencies = self._frequencies(policy, step)
+        feedback = Feedback(self._rewards, self.settings.baseline, frequencies, sampled=True)
+        gradient = snapshot_gradient(self._objective, logp, policy, feedback)
+        require_finite(gradient, "gradient", step, self.seeds)
+        return -gradient
 
     def _frequencies(self, policy: Tensor, step: int) -> Tensor:
         """Sample B actions by inverting the policy's distribution function; return n_a / B, [S, A]."""
@@ -103,7 +98,8 @@ class SingleContextTrainer:
         if self._noise is None or self._noise[0] != block:
             shape = (draws.STEPS_PER_BLOCK, self.settings.batch)
             noise = draws.uniform(self.settings.experiment_seed, self.seeds, "actions", block, shape)
-            self._noise = block, noise.sort(-1).values.transpose(0, 1).to(policy).contiguous()
+            in_order = torch.from_numpy(np.sort(noise.numpy(), -1))  # several times faster than torch's sort
+            self._noise = block, in_order.transpose(0, 1).to(policy).contiguous()
         noise = self._noise[1][offset]
         below = torch.searchsorted(noise, policy[:, :-1].cumsum(-1)).to(policy.dtype)
         edges = torch.nn.functional.pad(below, (1, 1))

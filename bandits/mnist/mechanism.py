@@ -8,7 +8,7 @@ the update that the objective makes on the policy (p, (1−p)/9, ..., (1−p)/9)
 import torch
 from torch import Tensor
 
-from bandits.enumerated import logit_gradient
+from bandits.enumerated import through_softmax
 from bandits.mnist.feedback import sampled_loss
 from common.objectives import Objective
 
@@ -27,8 +27,8 @@ def expected_update(objective: Objective, policy: Tensor, labels: Tensor) -> Ten
     logp = policy.log().expand(classes, *policy.shape).clone().requires_grad_()
     actions = torch.arange(classes, device=policy.device)[:, None].expand(classes, len(policy))
     losses = sampled_loss(objective, logp, actions, labels)
-    gradient = logit_gradient(losses * policy.T, logp, policy)
-    return -gradient.sum(0)
+    (gradient,) = torch.autograd.grad((losses * policy.T).sum(), logp)
+    return -through_softmax(gradient.sum(0), policy)
 
 
 def surplus(objective: Objective, policy: Tensor, labels: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # Before torch is imported anywhere: competing thread pools are many times slower than one thread a process.
-for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import hydra  # noqa: E402
@@ -32,13 +32,13 @@ def main(track: str, arguments: Sequence[str] | None = None) -> int:
     was asked for, in one line.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = [argument for argument in arguments if argument not in ("-m", "--multirun")]  # it always is one
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for talkative in ("hydra", "hydra_plugins"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
     try:
         if any(argument.startswith("-") for argument in arguments):  # --help, --cfg job, --info: Hydra's own
-            _call_hydra(track, arguments)
-            return 0
+            return 0 if _call_hydra(track, arguments) else 2
         return _sweep(track, arguments)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -49,9 +49,9 @@ def main(track: str, arguments: Sequence[str] | None = None) -> int:
 
 
 def _sweep(track: str, arguments: list[str]) -> int:
-    console = Console()
+    console = Console(markup=False)
     if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+        console = Console(markup=False, width=_WIDTH_WITHOUT_TERMINAL)
     tracking = tracking_mode()
     runs = list({run.spec.key: run for run in plan_runs(track, arguments)}.values())
     store = RunStore(runs[0].config["store"])
@@ -64,7 +64,9 @@ def _sweep(track: str, arguments: list[str]) -> int:
         if tracking == "off":
             announce_off()
         with watched(runs, store, console):
-            _call_hydra(track, arguments)
+            whole = _call_hydra(track, arguments)
+        if not whole:
+            print("the sweep was cut short (see above)", file=sys.stderr)
     after = [status_of(run, store) for run in runs]
     print_summary(after, _newly_done(before, after), console)
     return 0 if all(status.state == "done" for status in after) else 1
@@ -74,17 +76,20 @@ def _newly_done(before: Sequence[Status], after: Sequence[Status]) -> int:
     return sum(old.state != "done" and new.state == "done" for old, new in zip(before, after, strict=True))
 
 
-def _call_hydra(track: str, arguments: list[str]) -> None:
+def _call_hydra(track: str, arguments: list[str]) -> bool:
     """Hand the command line to Hydra, which runs the sweep with the launcher it was told to use.
 
-    Failed jobs do not raise; a worker that was killed does, and what it left is listed afterwards.
+    Failed jobs do not make it stop early; a worker that was killed does, and what it left is listed afterwards.
+
+    Returns:
+        Whether Hydra came to its end.
     """
     sys.argv = [f"python -m {track}", *arguments]
     try:
         hydra.main(config_path=str(CONFIGS / track), config_name="config", version_base="1.3")(run_job)()
     except SystemExit as stop:
-        if stop.code not in (0, None):
-            print("the sweep was cut short (see above)", file=sys.stderr)
+        return stop.code in (0, None)
+    return True
 
 
 def _require_writable(store: RunStore) -> None:

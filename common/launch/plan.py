@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from common.errors import UserError
 from common.launch.experiment import experiments_of
 from common.runs.identity import RunSpec
+from common.runs.settings import require
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
@@ -55,6 +56,8 @@ def plan_runs(track: str, arguments: Sequence[str]) -> list[PlannedRun]:
         (jobs,) = BasicSweeper.split_arguments(sweep, None)
         configs = [_composed(job) for job in jobs]
     plain: list[Mapping[str, Any]] = [_plain(config) for config in configs]
+    for config in plain:
+        _check_against(config, base, plain[0])
     return [planned_run(track, config, job) for config, job in zip(plain, jobs, strict=True)]
 
 
@@ -64,14 +67,39 @@ def planned_run(track: str, config: Mapping[str, Any], overrides: Sequence[str] 
     Raises:
         UserError: a value that is not allowed, naming its key.
     """
-    seeds = config["seeds"]
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise UserError(f"seeds: {seeds!r} is not allowed; it is how many, at least 1")
-    if config["stack"] is not None and (not isinstance(config["stack"], int) or config["stack"] < 1):
-        raise UserError(f"stack: {config['stack']!r} is not allowed; null or at least 1")
+    if config["track"] != track:
+        raise UserError(f"track: {config['track']!r} is not allowed; another track has its own command line")
+    for key, kind in _UNSWEPT.items():
+        if key != "stack" or config[key] is not None:
+            _typed(key, config[key], kind)
+    try:
+        require("seeds", config["seeds"], at_least=1)
+        if config["stack"] is not None:
+            require("stack", config["stack"], at_least=1)
+        if config["workers"] != -1:
+            require("workers", config["workers"], at_least=1)
+        require("checkpoint_seconds", config["checkpoint_seconds"], at_least=0)
+        require("cpu_milliseconds", config["cpu_milliseconds"], at_least=0)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if not config["store"]:
+        raise UserError("store: '' is not allowed; it is a directory")
     device_of(config["device"])
     spec = RunSpec(track, config["experiment"], _settings(track, config))
-    return PlannedRun(spec, seeds, config, tuple(overrides))
+    return PlannedRun(spec, config["seeds"], config, tuple(overrides))
+
+
+_UNSWEPT: dict[str, type] = {
+    "seeds": int,
+    "stack": int,
+    "store": str,
+    "device": str,
+    "dry_run": bool,
+    "checkpoint_seconds": float,
+    "workers": int,
+    "cpu_milliseconds": float,
+}
+"""Keys that change no number, and so have one value in all runs of a sweep."""
 
 
 def device_of(name: str) -> torch.device:
@@ -82,6 +110,8 @@ def device_of(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise UserError(f"device: {name!r} is not allowed; choose from auto, cpu, cuda, cuda:N")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -135,13 +165,26 @@ def _check_names(folder: Path, overrides: Sequence[tuple[str, Override]]) -> Non
 
 def _check_key(override: Override, text: str, known: Sequence[str]) -> None:
     key = override.key_or_group
-    if key in known or key.startswith("hydra") or override.is_add() or override.is_force_add():
+    if key.startswith("hydra"):
+        return
+    if override.is_delete():
+        raise UserError(f"{text}: a key cannot be taken out; set it to a value")
+    if key in known or (key.startswith("options.") and (override.is_add() or override.is_force_add())):
         return
     by_last_word = [name for name in known if name.rpartition(".")[2] == key]
     nearest = f" (did you mean {by_last_word[0]!r}?)" if by_last_word else _nearest(key, known)
     visible = ", ".join(name for name in known if "." not in name)
     hint = f"; an option of your own objective is added with +{key}=" if key.startswith("options.") else ""
     raise UserError(f"{text}: unknown key {key!r}{nearest}; there are {visible}{hint}")
+
+
+def _check_against(config: Mapping[str, Any], base: DictConfig, first: Mapping[str, Any]) -> None:
+    """Check that groups of keys are still groups, and that a sweep changes only what changes a run."""
+    for key, value in config.items():
+        if OmegaConf.is_dict(base[key]) and not isinstance(value, Mapping):
+            raise UserError(f"{key}: {value!r} is not allowed; set {key}.NAME=value")
+        if key in _UNSWEPT and value != first[key]:
+            raise UserError(f"{key}: {first[key]!r} and {value!r}: it cannot be swept; give one value")
 
 
 def _composed(overrides: Sequence[str]) -> DictConfig:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from common.launch.plan import PlannedRun
 from common.runs.checkpoint import unfinished_blocks
@@ -53,7 +53,7 @@ def steps_done(planned: PlannedRun, store: RunStore) -> int:
     directory = store.directory(planned.spec)
     try:
         record = json.loads((directory / "record.json").read_text())["blocks"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         record = []
     wanted = set(range(planned.seeds))
     finished = sum(len(wanted & set(range(b["first_seed"], b["last_seed"] + 1))) for b in record)
@@ -64,7 +64,7 @@ def _steps_under_way(directory: Path) -> int:
     try:
         progress = json.loads((directory / "progress.json").read_text())
         return int(progress["step"] * (progress["last_seed"] - progress["first_seed"] + 1))
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return 0
 
 
@@ -85,7 +85,8 @@ def _seconds_per_step(planned: PlannedRun, store: RunStore) -> float:
 
 def print_plan(statuses: Sequence[Status], console: Console) -> None:
     """Show what a command line would do."""
-    table = Table("run", "state", "seeds", "CPU-hours left", "directory", title="Planned runs", title_justify="left")
+    directory = Column("directory", overflow="fold")
+    table = Table("run", "state", "seeds", "CPU-hours left", directory, title="Planned runs", title_justify="left")
     for status in statuses:
         seeds = f"{status.seeds_done}/{status.planned.seeds}"
         hours = f"{status.cpu_hours_left:.3f}"

@@ -10,7 +10,14 @@ Shapes: any leading axes (seeds S, prompts B), candidates K last. Source: arXiv 
 
 from common.objectives.diagnostics import clipped, score_diagnostics, target_diagnostics
 from common.objectives.groups import standardise
-from common.objectives.losses import ClippedSurrogate, CrossEntropy, DelightfulGradient, LossRule, PolicyGradient
+from common.objectives.losses import (
+    ClippedSurrogate,
+    CrossEntropy,
+    DelightfulGradient,
+    HasSnapshotGradient,
+    LossRule,
+    PolicyGradient,
+)
 from common.objectives.reductions import reduce, sequence_logp
 from common.objectives.registry import Objective, get, names, register
 from common.objectives.signals import Advantage, GroupAdvantage, Labels, Signal, SignalRule, Target
@@ -21,6 +28,7 @@ __all__ = [
     "CrossEntropy",
     "DelightfulGradient",
     "GroupAdvantage",
+    "HasSnapshotGradient",
     "Labels",
     "LossRule",
     "Objective",

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from common.objectives.groups import floating, log_softmax, standardise
+from common.objectives.losses import ClippedSurrogate, advantage_for
 from common.objectives.signals import Signal
 
 
@@ -50,7 +51,8 @@ def score_diagnostics(scores: Tensor, weights: Tensor | None = None) -> dict[str
 
 
 @torch.no_grad()
-def clipped(logp: Tensor, logp_old: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def clipped(loss: ClippedSurrogate, logp: Tensor, logp_old: Tensor, signal: Signal) -> Tensor:
     """Where the clipped surrogate passes no gradient, bool like ``logp``: r > 1+ε and A > 0, or r < 1−ε and A < 0."""
-    ratio = (logp - logp_old).exp()
-    return ((ratio > 1 + clip) & (advantage > 0)) | ((ratio < 1 - clip) & (advantage < 0))
+    ratio = (logp - logp_old).clamp(-loss.max_log_ratio, loss.max_log_ratio).exp()
+    advantage = advantage_for(logp, signal)
+    return ((ratio > 1 + loss.clip) & (advantage > 0)) | ((ratio < 1 - loss.clip) & (advantage < 0))

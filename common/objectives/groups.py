@@ -59,7 +59,8 @@ def standardise(scores: Tensor, weights: Tensor | None = None, *, epsilon: float
     centred = scores - _mean(scores, shares)
     centred = centred - _mean(centred, shares)
     spread = _mean(centred.square(), shares).sqrt()
-    varied = ~(spread <= RELATIVE_SPREAD_CUTOFF * scores.abs().amax(-1, keepdim=True).clamp_min(1))
+    magnitude = torch.maximum(scores.amax(-1, keepdim=True), -scores.amin(-1, keepdim=True))
+    varied = ~(spread <= RELATIVE_SPREAD_CUTOFF * magnitude.clamp_min(1))
     u = centred * torch.where(varied, 1 / (spread + epsilon), 0)
     return Standardised(u if weights is None else u * weights.sign(), varied)
 
@@ -82,7 +83,9 @@ def log_softmax(logits: Tensor, weights: Tensor | None = None) -> Tensor:
         logits: x, [..., K].
         weights: w ≥ 0, broadcastable to [..., K].
     """
-    # Written out: torch.log_softmax is an order of magnitude slower on the CPU where the last axis is short.
+    # torch.log_softmax is fast on the CPU along any axis but a short last one: there it is written out.
+    if weights is None and _groups_innermost(logits):
+        return torch.log_softmax(logits.mT, -2).mT
     if weights is None:
         shifted = logits - logits.detach().amax(-1, keepdim=True)
         return shifted - shifted.exp().sum(-1, keepdim=True).log()
@@ -93,3 +96,13 @@ def log_softmax(logits: Tensor, weights: Tensor | None = None) -> Tensor:
     weights = torch.where(counted.any(-1, keepdim=True), weights, 1)
     logp = shifted - (weights * shifted.exp()).sum(-1, keepdim=True).log()
     return torch.where(counted, logp, 0)
+
+
+def softmax(logits: Tensor) -> Tensor:
+    """Probability of each candidate in its group, [..., K]; where a log is taken later, use ``log_softmax``."""
+    return torch.softmax(logits.mT, -2).mT if _groups_innermost(logits) else log_softmax(logits).exp()
+
+
+def _groups_innermost(values: Tensor) -> bool:
+    """Whether neighbours in memory are the same candidate of different groups."""
+    return values.ndim > 1 and values.mT.is_contiguous() and not values.is_contiguous()

@@ -6,12 +6,12 @@ its tokens [..., K, T].
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from common.objectives.groups import log_softmax
+from common.objectives.groups import log_softmax, softmax
 from common.objectives.signals import Signal, require_positive
 
 
@@ -28,12 +28,38 @@ class LossRule(Protocol):
         ...
 
 
-def _advantage_for(logp: Tensor, signal: Signal) -> Tensor:
+@runtime_checkable
+class HasSnapshotGradient(Protocol):
+    """A loss whose gradient on the rollout snapshot is known in closed form; that saves autograd's passes."""
+
+    def snapshot_gradient(self, logp: Tensor, signal: Signal) -> Tensor:
+        """Return ∂(Σ terms)/∂ℓ where ``logp`` is the behaviour policy's: what the first gradient step sees."""
+        ...
+
+
+def advantage_for(logp: Tensor, signal: Signal) -> Tensor:
     """Return the signal's advantages with as many axes as ``logp``."""
-    if signal.advantage is None:
+    advantage = signal.advantage
+    if advantage is None:
         raise ValueError("signal: this loss follows advantages, but the signal holds a target")
-    missing = logp.ndim - signal.advantage.ndim
-    return signal.advantage.reshape(signal.advantage.shape + (1,) * max(missing, 0))
+    if logp.shape[: advantage.ndim] != advantage.shape:
+        raise ValueError(
+            f"logp: shape {tuple(logp.shape)} does not fit the advantages' {tuple(advantage.shape)}; its leading axes"
+            " are theirs, token axes come after them"
+        )
+    return advantage.reshape(advantage.shape + (1,) * (logp.ndim - advantage.ndim))
+
+
+def _target_for(logp: Tensor, signal: Signal) -> Tensor:
+    """Return the signal's target, of the shape of ``logp``."""
+    if signal.target is None:
+        raise ValueError("signal: cross-entropy follows a target, but the signal holds advantages")
+    if logp.shape != signal.target.shape:
+        raise ValueError(
+            f"logp: shape {tuple(logp.shape)} does not match the target's {tuple(signal.target.shape)};"
+            " token log-probabilities are first aggregated to one per candidate (sequence_logp)"
+        )
+    return signal.target
 
 
 @dataclass(frozen=True)
@@ -53,14 +79,18 @@ class CrossEntropy:
         Raises:
             ValueError: a signal without a target, or log-probabilities of another shape.
         """
-        if signal.target is None:
-            raise ValueError("signal: cross-entropy follows a target, but the signal holds advantages")
-        if logp.shape != signal.target.shape:
-            raise ValueError(
-                f"logp: shape {tuple(logp.shape)} does not match the target's {tuple(signal.target.shape)};"
-                " token log-probabilities are first aggregated to one per candidate (sequence_logp)"
-            )
-        return -signal.target * log_softmax(logp, signal.weights)
+        return -_target_for(logp, signal) * log_softmax(logp, signal.weights)
+
+    def snapshot_gradient(self, logp: Tensor, signal: Signal) -> Tensor:
+        """Return p·Σq − q, [..., K]: p − q where the target sums to one. Without weights only.
+
+        Raises:
+            ValueError: as when called, or a signal with weights.
+        """
+        target = _target_for(logp, signal)
+        if signal.weights is not None:
+            raise ValueError("signal: the closed form is that of a group without weights")
+        return softmax(logp) * target.sum(-1, keepdim=True) - target
 
 
 @dataclass(frozen=True)
@@ -72,7 +102,11 @@ class PolicyGradient:
 
     def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
         """Return −A·ℓ, of the shape of ``logp``; ``logp_old`` is not used."""
-        return -_advantage_for(logp, signal) * logp
+        return -advantage_for(logp, signal) * logp
+
+    def snapshot_gradient(self, logp: Tensor, signal: Signal) -> Tensor:
+        """Return −A, broadcastable to ``logp``."""
+        return -advantage_for(logp, signal)
 
 
 @dataclass(frozen=True)
@@ -93,10 +127,13 @@ class DelightfulGradient:
 
     def __call__(self, logp: Tensor, logp_old: Tensor | None, signal: Signal) -> Tensor:
         """Return −w·A·ℓ, of the shape of ``logp``; ``logp_old`` is not used."""
-        advantage = _advantage_for(logp, signal)
-        delight = torch.where(advantage == 0, 0, -advantage * logp.detach())
-        gate = torch.sigmoid(delight / self.eta)
-        return -(gate * advantage) * logp
+        return self.snapshot_gradient(logp, signal) * logp
+
+    def snapshot_gradient(self, logp: Tensor, signal: Signal) -> Tensor:
+        """Return −w·A, of the shape of ``logp``; since w carries no gradient, that holds off the snapshot too."""
+        advantage = advantage_for(logp, signal)
+        finite = torch.nan_to_num(logp.detach(), nan=0.0)  # where A = 0, as for masked candidates, any will do
+        return (torch.sigmoid(finite * (advantage / -self.eta)) * advantage).neg_()
 
 
 @dataclass(frozen=True)
@@ -126,11 +163,13 @@ class ClippedSurrogate:
         """Return the surrogate's terms, of the shape of ``logp``.
 
         Raises:
-            ValueError: no ``logp_old``.
+            ValueError: no ``logp_old``, or one of another shape.
         """
         if logp_old is None:
             raise ValueError("logp_old: the clipped surrogate needs the behaviour policy's log-probabilities")
-        advantage = _advantage_for(logp, signal)
+        if logp_old.shape != logp.shape:
+            raise ValueError(f"logp_old: shape {tuple(logp_old.shape)} does not match logp's {tuple(logp.shape)}")
+        advantage = advantage_for(logp, signal)
         # clamp has gradient 0 at nan, which masked candidates may hold; hardtanh is faster but passes it on.
         log_ratio = (logp - logp_old.detach()).clamp(-self.max_log_ratio, self.max_log_ratio)
         gain = (log_ratio.exp() - 1) * advantage
@@ -138,3 +177,7 @@ class ClippedSurrogate:
         limit = self.clip * advantage.abs()
         terms = torch.relu(limit - gain) - limit - advantage
         return terms if self.beta == 0 else terms + self.beta * (torch.exp(-log_ratio) + log_ratio - 1)
+
+    def snapshot_gradient(self, logp: Tensor, signal: Signal) -> Tensor:
+        """Return −A, broadcastable to ``logp``: r = 1 is inside the clip range, and the KL term is at its minimum."""
+        return -advantage_for(logp, signal)

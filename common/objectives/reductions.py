@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from common.objectives.groups import check_weights
+
 
 def reduce(
     terms: Tensor,
@@ -18,14 +20,17 @@ def reduce(
 
     Args:
         terms: from a loss, any shape.
-        weights: ≥ 0, broadcastable to ``terms``; None is 1.
+        weights: ≥ 0; their axes are the leading ones of ``terms`` (a weight per candidate [..., K] then holds for each
+            of its tokens [..., K, T]), and each may be of size 1. None is 1.
         dims: the axes to sum over; None is all.
         normaliser: the count to divide by, e.g. the number of groups, or of tokens over all micro-batches.
 
     Raises:
-        ValueError: a normaliser that is a plain number and not greater than 0.
+        ValueError: a normaliser that is a plain number and not greater than 0, or weights that do not fit.
     """
     if weights is not None:
+        weights = weights.reshape(weights.shape + (1,) * (terms.ndim - weights.ndim))
+        check_weights(weights, terms)
         terms = torch.where(weights == 0, 0, terms * weights)
     if dims != ():  # for which torch would sum over all axes
         terms = terms.sum(dims)

@@ -71,24 +71,23 @@ class Objective:
         )
         return replace(self, signal=signal, loss=loss)
 
-    def zero_gradient(self, equal_scores: Tensor, identical: Tensor, epoch: int) -> Tensor:
-        """Which groups provably have gradient exactly 0 and may be skipped.
+    def zero_gradient(self, equal_scores: Tensor, identical: Tensor, *, snapshot: bool) -> Tensor:
+        """Which groups provably leave the parameters alone and may be skipped.
 
-        A group of identical candidates has p = q = 1/K whatever θ is. A group of equal scores has q = p_old (zero on
-        the snapshot) under an anchored target, and A = 0 under group advantages: zero for good, unless a KL term pulls
-        back once θ has moved.
+        Identical candidates have p = 1/K whatever θ is, and Σ_i (p_i − q_i) = 0 in front of their one ∇ℓ. Equal scores
+        mean q = p_old under an anchored target (zero on the snapshot), and A = 0 under group advantages: zero for good,
+        unless a KL term pulls back once θ has moved; groups that the signal drops are zero whatever the loss is.
 
         Args:
             equal_scores: whether all scores of a group are equal, bool [...].
             identical: whether all candidates of a group are the same, bool [...].
-            epoch: gradient epoch since the rollout, from 0.
+            snapshot: whether θ is still that of the rollout (before the first step of the first epoch).
         """
-        snapshot = epoch == 0
         if isinstance(self.signal, Target) and isinstance(self.loss, CrossEntropy):
             return identical | equal_scores if self.signal.anchored and snapshot else identical.clone()
         if isinstance(self.signal, GroupAdvantage) and isinstance(self.loss, ClippedSurrogate | PolicyGradient):
             pulls_back = isinstance(self.loss, ClippedSurrogate) and self.loss.beta > 0
-            if snapshot or not pulls_back:
+            if self.signal.drop_zero_variance or snapshot or not pulls_back:
                 return equal_scores.clone()
         return equal_scores & False
 

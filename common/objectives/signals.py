@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from common.objectives.groups import check_weights, floating, log_softmax, standardise
+from common.objectives.groups import check_weights, floating, log_softmax, softmax, standardise
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ class SignalRule(Protocol):
 def _prepared(
     scores: Tensor, weights: Tensor | None, baseline: Tensor | float | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the scores less the baseline, and the weights; both without gradient."""
+    """Return the scores less the baseline, and the weights in their shape; both without gradient."""
     scores = floating(scores.detach())
     if baseline is not None:
         scores = scores - baseline
     if weights is None:
         return scores, None
     check_weights(weights, scores)
-    return scores, weights.detach()
+    return scores, weights.detach().expand_as(scores)
 
 
 def _masked(scores: Tensor, weights: Tensor | None) -> Tensor:
@@ -127,10 +127,12 @@ class Target:
         if self.anchored:
             if logp_old is None:
                 raise ValueError("logp_old: the anchored target needs the behaviour policy's log-probabilities")
+            if logp_old.shape != scores.shape:
+                raise ValueError(
+                    f"logp_old: shape {tuple(logp_old.shape)} does not match the scores' {tuple(scores.shape)}"
+                )
             tilt = tilt + logp_old.detach()
-        target = log_softmax(tilt, weights).exp()
-        if weights is not None:
-            target = target.masked_fill(weights <= 0, 0)
+        target = softmax(tilt) if weights is None else _masked(log_softmax(tilt, weights).exp(), weights)
         return Signal(target=target, weights=weights, varied=varied)
 
 
@@ -166,7 +168,7 @@ class Labels:
 class GroupAdvantage:
     """Scores standardised within the group, A_i = (s_i − mean) / (σ + ε): GRPO's and Group PG's scalar weights."""
 
-    epsilon: float = 0.0
+    std_epsilon: float = 0.0
     drop_zero_variance: bool = False
     """Leave groups of equal scores out of the loss (weight 0), instead of giving them advantage 0."""
     grouped: ClassVar[bool] = True
@@ -174,8 +176,8 @@ class GroupAdvantage:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a negative ε."""
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon: {self.epsilon} is not allowed; it must be at least 0")
+        if not self.std_epsilon >= 0:
+            raise ValueError(f"std_epsilon: {self.std_epsilon} is not allowed; it must be at least 0")
 
     @torch.no_grad()
     def __call__(
@@ -192,7 +194,7 @@ class GroupAdvantage:
         """
         _require_group(scores, "GroupAdvantage")
         scores, weights = _prepared(scores, weights, baseline)
-        advantage, varied = standardise(scores, weights, epsilon=self.epsilon)
+        advantage, varied = standardise(scores, weights, epsilon=self.std_epsilon)
         if self.drop_zero_variance:
             kept = varied.to(advantage.dtype)
             weights = kept.expand_as(advantage) if weights is None else weights * kept

@@ -62,7 +62,7 @@ def save_checkpoint(directory: Path, seeds: Sequence[int], checkpoint: Checkpoin
 
 
 def load_checkpoint(directory: Path, seeds: Sequence[int]) -> Checkpoint | None:
-    """Return the block's newest whole checkpoint, or None; a damaged one is passed over with a warning."""
+    """Return the block's newest whole checkpoint, or None; a damaged one is removed with a warning."""
     for path in _paths(directory, seeds):
         if not path.exists():
             continue
@@ -70,6 +70,7 @@ def load_checkpoint(directory: Path, seeds: Sequence[int]) -> Checkpoint | None:
         digest, body = data[:_DIGEST_LENGTH], data[_DIGEST_LENGTH:]
         if sha256(body).encode() != digest:
             log.warning("%s is damaged and is not used; an earlier one is looked for", path)
+            path.unlink()  # or it would take the earlier one's place when the next is saved
             continue
         content = torch.load(io.BytesIO(body), weights_only=True)
         steps = content["record_steps"]

@@ -64,9 +64,11 @@ def execute(work: Work, store: RunStore) -> list[range]:
         BusyError: another process is at work on the run.
         UserError: the store cannot be written, or training met a number that is not finite.
     """
-    directory = store.prepare(work.spec)
+    directory = store.directory(work.spec)
     with lock(directory):
         remove_leftovers(directory)
+        store.prepare(work.spec)
+        (directory / "failure.json").unlink(missing_ok=True)
         finished = _intact_blocks(directory)
         done = {seed for block in finished for seed in block.seeds}
         resumable = []
@@ -86,7 +88,6 @@ def execute(work: Work, store: RunStore) -> list[range]:
             raise
         finally:
             (directory / "progress.json").unlink(missing_ok=True)
-        (directory / "failure.json").unlink(missing_ok=True)
     return pending
 
 

@@ -56,12 +56,16 @@ class RunSpec:
     def changed_settings(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults; ``objective`` always, options where they differ."""
         changed = {
-            field.name: getattr(self.settings, field.name)
+            field.name: _as_default(getattr(self.settings, field.name), _default(field))
             for field in fields(self.settings)
             if getattr(self.settings, field.name) != _default(field)
         }
         defaults = objectives.get(self.settings.objective).options
-        options = {key: value for key, value in self.settings.options.items() if value != defaults[key]}
+        options = {
+            key: _as_default(value, defaults[key])
+            for key, value in self.settings.options.items()
+            if value != defaults[key]
+        }
         changed.pop("options", None)
         return {"objective": self.settings.objective, **({"options": options} if options else {}), **changed}
 
@@ -83,6 +87,11 @@ class RunSpec:
         """Directory below the store: track/experiment/readable-name-key."""
         readable = re.sub(r"[^A-Za-z0-9.]+", "_", self.title.removeprefix(self.experiment)).strip("_")[:60]
         return Path(self.track, self.experiment, f"{readable}-{self.key}")
+
+
+def _as_default(value: Any, default: Any) -> Any:
+    """Write a whole number as a real one where the default is one: 2 and 2.0 are the same setting."""
+    return float(value) if isinstance(default, float) and type(value) is int else value
 
 
 def _default(field: Any) -> Any:

@@ -33,6 +33,9 @@ from common.runs.trainer import Records
 
 log = logging.getLogger(__name__)
 
+_PROBE_SECONDS = 0.5
+"""How long a lock is waited for: whoever only looks whether it is held (``is_locked``) holds it for a moment."""
+
 
 class BusyError(UserError):
     """Another process is at work on the run."""
@@ -103,10 +106,12 @@ class StoredRun:
             seeds: only seeds below this number.
 
         Raises:
-            UserError: a file is missing or damaged, naming it and the way out.
+            UserError: a file is missing or damaged, naming it and the way out; or no such seed is finished.
         """
         frames = []
         for block in self.blocks:
+            if seeds is not None and block.first_seed >= seeds:
+                continue
             content = block_bytes(self.directory, block)
             if content is None:
                 raise UserError(
@@ -114,6 +119,8 @@ class StoredRun:
                     " experiment again to compute its seeds anew"
                 )
             frames.append(pq.read_table(io.BytesIO(content)).to_pandas())
+        if not frames:
+            raise UserError(f"{self.directory}: holds no finished seeds that were asked for; run the experiment")
         frame = pd.concat(frames, ignore_index=True).sort_values(["seed", "step"], ignore_index=True)
         return frame if seeds is None else frame[frame["seed"] < seeds]
 
@@ -141,16 +148,15 @@ class RunStore:
         """
         if self.root.exists() and not self.root.is_dir():
             raise UserError(f"store={self.root}: is a file; give a directory")
-        for path in sorted(self.root.glob(f"{track or '*'}/{experiment or '*'}/*/config.yaml")):
+        for path in sorted(self.root.glob(f"{track or '[!.]*'}/{experiment or '*'}/*/config.yaml")):
             yield read_run(path.parent)
 
-    def prepare(self, spec: RunSpec) -> Path:
-        """Create the run's directory with its settings, or check that they are those it holds.
+    def prepare(self, spec: RunSpec) -> None:
+        """Write the run's settings into its directory unless they are there; call it only while holding its lock.
 
         Raises:
-            UserError: the directory cannot be written, or holds other settings.
+            UserError: the directory cannot be written.
         """
-        directory = self.directory(spec)
         config = {
             "schema": SCHEMA,
             "track": spec.track,
@@ -158,10 +164,9 @@ class RunStore:
             "key": spec.key,
             "settings": json.loads(json.dumps(spec.all_settings())),
         }
-        path = directory / "config.yaml"
+        path = self.directory(spec) / "config.yaml"
         if not path.exists():
             write_bytes(path, yaml.safe_dump(config, sort_keys=False).encode())
-        return directory
 
 
 def read_run(directory: Path) -> StoredRun:
@@ -174,13 +179,14 @@ def read_run(directory: Path) -> StoredRun:
         config = yaml.safe_load((directory / "config.yaml").read_text())
         identity = {key: config[key] for key in ("track", "experiment", "key", "settings")}
         schema = config["schema"]
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{directory / 'config.yaml'}: not a run's settings ({error!r}); remove the run") from error
+    except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{directory / 'config.yaml'}: not a run's settings ({reason}); remove the run") from error
     if schema != SCHEMA:
         raise UserError(f"{directory}: written with store schema {schema}; this version reads schema {SCHEMA}")
-    record = read_json(directory / "record.json") or {"blocks": []}
+    record = read_json(directory / "record.json")
     try:
-        blocks = tuple(Block(**block) for block in record["blocks"])
+        blocks = tuple(Block(**block) for block in record["blocks"]) if record is not None else ()
     except (KeyError, TypeError) as error:
         raise UserError(f"{directory / 'record.json'}: not a run's record ({error}); remove it") from error
     return StoredRun(directory, blocks=blocks, **identity)
@@ -214,24 +220,27 @@ def parquet_bytes(records: Records, seeds: Sequence[int]) -> bytes:
     return sink.getvalue()
 
 
-def lock(directory: Path) -> filelock.BaseFileLock:
-    """Take the run's lock, which the operating system gives back however the process ends.
+def lock(directory: Path) -> filelock.AcquireReturnProxy:
+    """Take the run's lock until the context ends; the operating system gives it back however the process ends.
 
     Raises:
         BusyError: another process holds it.
+        UserError: the directory cannot be made or written.
     """
-    held = filelock.FileLock(directory / LOCK_NAME, timeout=0)
     try:
-        held.acquire()
+        directory.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(directory / LOCK_NAME, timeout=_PROBE_SECONDS).acquire()
     except filelock.Timeout as error:
         progress = read_json(directory / "progress.json") or {}
         by = f" (process {progress['pid']})" if "pid" in progress else ""
         raise BusyError(f"{directory}: another process{by} is at work on this run; it was left to it") from error
-    return held
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{directory}: cannot be written ({reason}); choose a writable store=") from error
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether some process holds the run's lock."""
+    """Whether some process holds the run's lock, as far as this user may know."""
     if not (directory / LOCK_NAME).exists():
         return False
     probe = filelock.FileLock(directory / LOCK_NAME, timeout=0)
@@ -240,3 +249,5 @@ def is_locked(directory: Path) -> bool:
             return False
     except filelock.Timeout:
         return True
+    except OSError:  # somebody else's store, for reading only
+        return False

@@ -69,4 +69,5 @@ def require_finite(value: Tensor, what: str, step: int, seeds: tuple[int, ...]) 
         return
     bad = ~value.isfinite().reshape(len(seeds), -1).all(-1)
     where = ", ".join(str(seed) for seed, is_bad in zip(seeds, bad.tolist(), strict=True) if is_bad)
-    raise NonFiniteError(f"{what}: not finite at step {step} for seed {where}; last good step {step - 1}")
+    last = f"last good step {step - 1}" if step else "no step before it"
+    raise NonFiniteError(f"{what}: not finite at step {step} for seed {where}; {last}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bandits.alignment import misalignment
-from bandits.enumerated import enumerated_loss, logit_gradient
+from bandits.enumerated import Feedback, by_autograd, enumerated_loss, snapshot_gradient, through_softmax
 from bandits.multi_context import MultiContext, MultiContextTrainer, actions_before_contexts, flat
 from bandits.single_context import SingleContext, SingleContextTrainer
 from common import objectives
@@ -19,16 +19,9 @@ TRAINERS = {
 
 
 def update(objective, logits, *, rewards, baseline, frequencies, sampled):
-    logp = logits.log_softmax(-1).requires_grad_()
-    loss = enumerated_loss(
-        objectives.get(objective),
-        logp,
-        rewards=rewards,
-        baseline=baseline,
-        frequencies=frequencies,
-        sampled=sampled,
-    )
-    return -logit_gradient(loss, logp, logp.detach().exp())
+    logp = logits.log_softmax(-1)
+    feedback = Feedback(rewards, baseline, frequencies, sampled)
+    return -snapshot_gradient(objectives.get(objective), logp, logp.exp(), feedback)
 
 
 def beta(name, p, actions):
@@ -54,6 +47,34 @@ def test_exact_updates_have_the_weights_of_the_paper(name, actions):
     measured = update(name, logits, rewards=rewards, baseline=0.0, frequencies=policy, sampled=False)
     expected = beta(name, policy[..., :1], actions) * (rewards - policy)
     torch.testing.assert_close(measured, expected, rtol=1e-6, atol=1e-10)  # GRPO's ε of 1e-8 beside σ
+
+
+@pytest.mark.parametrize("layout", [torch.clone, actions_before_contexts], ids=["contiguous", "actions first"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sampled", [True, False])
+@pytest.mark.parametrize("name", objectives.names())
+def test_the_fast_gradient_is_autograds_through_objective_and_softmax(name, sampled, dtype, layout):
+    generator = torch.Generator().manual_seed(5)
+    logits = layout(2 * torch.randn(3, 7, 10, generator=generator, dtype=dtype))
+    policy = logits.softmax(-1)
+    rewards = layout(torch.eye(10, dtype=dtype)[0].expand(3, 7, 10))
+    frequencies = policy
+    if sampled:
+        counts = torch.distributions.Multinomial(20, policy)
+        torch.manual_seed(6)
+        frequencies = layout(counts.sample() / 20)
+    feedback = Feedback(rewards, 0.5 if sampled else 0.0, frequencies, sampled)
+    objective = objectives.get(name)
+
+    leaf = logits.clone().requires_grad_()
+    behaviour = logits.log_softmax(-1)
+    (plain,) = torch.autograd.grad(enumerated_loss(objective, leaf.log_softmax(-1), behaviour, feedback).sum(), leaf)
+    fast = snapshot_gradient(objective, behaviour, policy, feedback)
+    tolerance = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(fast, plain, rtol=tolerance, atol=tolerance)
+    assert plain.abs().max() > 1e-3
+    fallback = through_softmax(by_autograd(objective, behaviour, feedback), policy)
+    torch.testing.assert_close(fallback, plain, rtol=tolerance, atol=tolerance)
 
 
 def test_sampled_tpo_standardises_the_mean_score_vector_over_all_actions():

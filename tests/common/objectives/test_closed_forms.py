@@ -27,7 +27,7 @@ BETAS = {
 def options_of(name: str, eta: float) -> dict[str, float]:
     """Return η where there is one; the formula for GRPO leaves out its ε."""
     options = objectives.get(name).options
-    return {key: value for key, value in {"eta": eta, "epsilon": 0.0}.items() if key in options}
+    return {key: value for key, value in {"eta": eta, "std_epsilon": 0.0}.items() if key in options}
 
 
 def odds(actions: int, eta: float) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, kl_divergence
 
 from common import objectives
-from common.objectives import Signal, clipped, reduce, score_diagnostics, target_diagnostics
+from common.objectives import ClippedSurrogate, Signal, clipped, reduce, score_diagnostics, target_diagnostics
 
 PROPERTY = settings(deadline=None, derandomize=True, database=None, max_examples=40)
 
@@ -129,5 +129,5 @@ class TestClipped:
     def test_needs_the_ratio_and_the_sign(self, dtype):
         ratio = torch.tensor([1.3, 1.3, 0.7, 0.7, 1.1, 0.9, 1.3], dtype=dtype)
         advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0, 0.0], dtype=dtype)
-        result = clipped(ratio.log(), torch.zeros_like(ratio), advantage, 0.2)
+        result = clipped(ClippedSurrogate(0.2), ratio.log(), torch.zeros_like(ratio), Signal(advantage=advantage))
         assert result.tolist() == [True, False, False, True, False, False, False]

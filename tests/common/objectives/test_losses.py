@@ -157,8 +157,9 @@ class TestClippedSurrogate:
     def test_passes_no_gradient_exactly_where_it_says_so(self, groups, data, clip):
         advantage, logp_old, logp, _ = data.draw(groups())
         advantage = torch.where(advantage == 0, 1, advantage)
-        _, gradient = gradient_of(ClippedSurrogate(clip), logp, logp_old, Signal(advantage=advantage))
-        assert (gradient == 0).equal(clipped(logp, logp_old, advantage, clip))
+        loss, signal = ClippedSurrogate(clip), Signal(advantage=advantage)
+        _, gradient = gradient_of(loss, logp, logp_old, signal)
+        assert (gradient == 0).equal(clipped(loss, logp, logp_old, signal))
 
     def test_snapshot_gets_no_gradient(self, dtype):
         logp, logp_old = (torch.tensor([-1.0, -2.0], dtype=dtype, requires_grad=True) for _ in range(2))

@@ -20,8 +20,14 @@ class TestReduce:
         assert reduce(self.terms, dims=()).equal(self.terms)
 
     def test_weights(self):
-        assert reduce(self.terms, torch.tensor([1.0, 0.5, 0.0])).item() == 22
+        assert reduce(self.terms, torch.tensor([[1.0, 0.5, 0.0]])).item() == 22
         assert reduce(self.terms, torch.tensor([[True], [False]]), dims=-1).tolist() == [6, 0]
+
+    def test_weights_have_the_leading_axes_of_the_terms(self):
+        tokens = torch.ones(2, 2, 2)
+        assert reduce(tokens, torch.tensor([[1.0, 2.0], [3.0, 4.0]]), dims=-1).tolist() == [[2, 4], [6, 8]]
+        with pytest.raises(ValueError, match=r"^weights: shape \(3, 1\) does not fit candidates of shape \(2, 3\)$"):
+            reduce(self.terms, torch.ones(3))
 
     def test_normaliser(self):
         assert reduce(self.terms, normaliser=4).item() == 16.5
@@ -43,6 +49,13 @@ class TestReduce:
         assert loss.item() == 0
         loss.backward()
         assert terms.grad.tolist() == [[0.0] * 3] * 2
+
+    def test_nothing_left_whatever_the_terms(self):
+        terms = torch.ones(3, requires_grad=True)
+        loss = reduce(terms, normaliser=torch.tensor(0.0))
+        assert loss.item() == 0
+        loss.backward()
+        assert terms.grad.tolist() == [0.0] * 3
 
     def test_a_seed_with_nothing_left_leaves_the_others(self):
         terms = torch.ones(2, 3, requires_grad=True)

@@ -56,10 +56,13 @@ class TestPaperDefaults:
             ("pg", {}),
             ("dg", {"eta": 1.0}),
             ("ppo", {"clip": 0.2, "beta": 0.0, "max_log_ratio": 20.0}),
-            ("grpo", {"epsilon": 1e-8, "drop_zero_variance": False, "clip": 0.2, "beta": 0.04, "max_log_ratio": 20.0}),
+            (
+                "grpo",
+                {"std_epsilon": 1e-8, "drop_zero_variance": False, "clip": 0.2, "beta": 0.04, "max_log_ratio": 20.0},
+            ),
             ("grpo_no_kl", {"beta": 0.0, "clip": 0.2}),
             ("grpo_zv_masked", {"drop_zero_variance": True, "beta": 0.04}),
-            ("group_pg", {"epsilon": 0.0, "drop_zero_variance": False}),
+            ("group_pg", {"std_epsilon": 0.0, "drop_zero_variance": False}),
             ("tpo", {"eta": 1.0, "anchored": True}),
             ("tpo_no_anchor", {"eta": 1.0, "anchored": False}),
             ("ce", {}),
@@ -86,7 +89,7 @@ class TestOptions:
         assert objectives.get("tpo").options == {"eta": 1.0, "anchored": True}
 
     def test_reach_signal_and_loss(self):
-        changed = objectives.get("grpo", {"epsilon": 0.5, "clip": 0.1, "beta": 0})
+        changed = objectives.get("grpo", {"std_epsilon": 0.5, "clip": 0.1, "beta": 0})
         assert changed.signal == GroupAdvantage(0.5)
         assert changed.loss == ClippedSurrogate(0.1, 0)
 
@@ -123,8 +126,8 @@ class TestOptions:
             ("ppo", "clip", -0.2),
             ("ppo", "clip", math.nan),
             ("ppo", "max_log_ratio", 0),
-            ("grpo", "epsilon", -1e-8),
-            ("group_pg", "epsilon", math.nan),
+            ("grpo", "std_epsilon", -1e-8),
+            ("group_pg", "std_epsilon", math.nan),
         ],
     )
     def test_values_out_of_range(self, name, key, value):
@@ -155,7 +158,7 @@ class TestOptions:
             lambda: ClippedSurrogate(clip=0),
             lambda: ClippedSurrogate(beta=-1),
             lambda: ClippedSurrogate(max_log_ratio=-1),
-            lambda: GroupAdvantage(epsilon=-1),
+            lambda: GroupAdvantage(std_epsilon=-1),
         ],
     )
     def test_parts_refuse_them_too(self, build):
@@ -255,7 +258,7 @@ NUMBER = 3
         signal = objective.signal(torch.tensor([1.0, 2.0]))
         assert objective.loss(torch.tensor([-1.0, -2.0]), None, signal).tolist() == [3.0, 24.0]
         equal = torch.ones(2, dtype=torch.bool)
-        assert not objective.zero_gradient(equal, equal, 0).any()
+        assert not objective.zero_gradient(equal, equal, snapshot=True).any()
         assert "mine" not in objectives.names()
 
     def test_of_this_package_is_found(self):

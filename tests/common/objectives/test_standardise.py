@@ -49,6 +49,14 @@ def test_one_better_than_seven_equals(level, dtype, assert_close):
         assert varied.item()
 
 
+def test_small_differences_at_a_high_level(dtype, assert_close):
+    """The rounding of the mean, here 3e-5 in float32, must not shift scores that differ by 8e-3."""
+    scores = torch.tensor([1000.0] * 6 + [1000 + 2**-7], dtype=dtype)
+    expected = [-1 / math.sqrt(6)] * 6 + [math.sqrt(6)]
+    for weights in uniform_weights(scores):
+        assert_close(standardise(scores, weights).scores, expected)
+
+
 @pytest.mark.parametrize("spread", [2e-6, 2e-5])
 def test_spread_just_above_the_cutoff_counts(spread, dtype, assert_close):
     scores = torch.tensor([-spread, spread], dtype=dtype)
@@ -104,6 +112,11 @@ def test_epsilon_is_added_to_the_spread(assert_close, dtype):
 def test_groups_are_standardised_apart(dtype, assert_close):
     scores = torch.tensor([[0.0, 1.0], [100.0, 103.0]], dtype=dtype)
     assert_close(standardise(scores).scores, [[-1.0, 1.0], [-1.0, 1.0]])
+
+
+def test_masked_candidates_get_zero(dtype):
+    u = standardise(torch.tensor([1.0, 0.0, 5.0], dtype=dtype), torch.tensor([1, 1, 0])).scores
+    assert u.tolist() == [1.0, -1.0, 0.0]
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])

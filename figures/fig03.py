@@ -1,0 +1,193 @@
+"""Fig. 3: 100 contexts of 10 actions, exact gradients. Where each objective spends a step of fixed length.
+
+Errors are those after a step's update (arXiv 2604.06159, section 3).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from common.runs.store import RunStore
+from common.statistics import Interval, Sample, all_of, compare_curves, difference, interval, mean_between, steps_to
+from common.statistics.curves import Array
+from figures.claims import Quantity, below_claim, listed, ordering_claim, value_claim, value_claims
+from figures.comparison import Comparison
+from figures.published import published_figure
+from figures.selection import NoRunsError, Selection, select, title
+from figures.style import METHODS as LOOKS
+from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, power_axis, styled
+
+TITLE = "Fig. 3: multi-context bandit with exact gradients"
+METHODS = ("ce", "tpo", "grpo", "dg", "pg")
+
+_NUMBERS = published_figure("fig03")
+_THRESHOLD = 0.01
+_EARLY = 99
+"""Last step of what is called the first transient."""
+_ACTIONS = 10
+
+_STEPS = Quantity("steps to 1 % error", "error", steps_to(_THRESHOLD))
+_FINAL = Quantity("final error (%)", "error", scale=100)
+_WITH_EPSILON = Quantity("final misalignment (1 − cos, norms with ε = 1e-12)", "misalignment_epsilon")
+
+
+def chosen(store: RunStore) -> Selection:
+    """Return the runs that the figure shows."""
+    return select(store, "bandits", "multi_context", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)
+
+
+def weights(actions: int) -> dict[str, Callable[[Array], Array]]:
+    """Return β(p) by method: a context's update is β(p)(e_y − π), with p = π(y).
+
+    CE 1, PG p, DG p·σ(−log p) = p/(1+p), GRPO sqrt(p/(1−p)), TPO p(λ−1)/(1−p+λp) with λ = exp(A/sqrt(A−1)) for A
+    actions (arXiv 2604.06159, section 3).
+    """
+    ratio = np.exp(actions / np.sqrt(actions - 1))
+    return {
+        "ce": np.ones_like,
+        "tpo": lambda p: p * (ratio - 1) / (1 - p + ratio * p),
+        "grpo": lambda p: np.sqrt(p / (1 - p)),
+        "dg": lambda p: p / (1 + p),
+        "pg": lambda p: p,
+    }
+
+
+def draw(store: RunStore) -> Figure:
+    """Draw the figure.
+
+    Raises:
+        NoRunsError: the store has no runs of the experiment.
+    """
+    selection = chosen(store)
+    if not selection.runs:
+        raise NoRunsError(f"fig03: no runs of multi_context in {store.root}; nothing drawn ({selection.command})")
+    with styled():
+        figure, (errors, angles, shares) = new_figure(3, width=4.5)
+        for method in selection.runs:
+            draw_curve(errors, method, selection.curves(method, "error"), scale=100, shift=1)
+            draw_curve(angles, method, selection.curves(method, "misalignment"), shift=1)
+        percent_axis(errors, [0.03, 0.1, 0.3, 1, 3, 10, 30, 100])
+        mark_level(errors, 100 * _THRESHOLD, "1 %", at=0.02)
+        errors.set_title("(a) error 1 − mean π(y)")
+        errors.set_ylabel("error (log scale)")
+        power_axis(angles)
+        angles.set_title("(b) misalignment to cross-entropy's direction")
+        angles.set_ylabel("1 − cos (log scale)")
+        for axis in (errors, angles):
+            axis.set_xlabel("updates done")
+        _draw_weights(shares)
+        return finish(figure, TITLE, selection)
+
+
+def _draw_weights(axis: Axes) -> None:
+    p = np.geomspace(1e-3, 0.995, 400)
+    for method, weight in weights(_ACTIONS).items():
+        look = LOOKS[method]
+        axis.plot(p, weight(p), color=look.colour, linestyle=look.line, linewidth=look.width)
+    axis.set_xscale("log")
+    power_axis(axis)
+    axis.set_title("(c) weight β(p) of a context, closed form")
+    axis.set_xlabel("p, the context's probability of the right action")
+    axis.set_ylabel("β(p) (log scale)")
+
+
+def compare(store: RunStore) -> list[Comparison]:
+    """Judge the paper's claims and the artefact's numbers."""
+    selection = chosen(store)
+    return [
+        *_orderings(selection),
+        _closest(selection),
+        *_transient(selection),
+        *value_claims(selection, _STEPS, _NUMBERS.artefact["steps_to_1pct"]),
+        *value_claims(selection, _FINAL, _NUMBERS.artefact["final_error"]),
+        *value_claims(selection, _WITH_EPSILON, _NUMBERS.artefact["final_misalignment"]),
+    ]
+
+
+def _orderings(selection: Selection) -> list[Comparison]:
+    """CE first, TPO next, PG last: by steps to 1 % and by final error."""
+    rows = []
+    for quantity, first, last in ((_STEPS, "first", "last"), (_FINAL, "lowest", "highest")):
+        for lower, upper, said, source in (
+            (["ce"], METHODS[1:], f"CE {first}", "Fig. 3, text"),
+            (["tpo"], METHODS[2:], "TPO next", "Fig. 3, text"),
+            (METHODS[:-1], ["pg"], f"PG {last}", "Fig. 3, read off the figure"),
+        ):
+            claim = f"{said}: {quantity.words}"
+            rows.append(below_claim(selection, quantity, lower, upper, claim=claim, source=source, said=said))
+    return rows
+
+
+def _closest(selection: Selection) -> Comparison:
+    """Judge that TPO's error stays closest to CE's."""
+    others = [method for method in METHODS if method not in ("ce", "tpo")]
+
+    def distance(_: Array, left: Array, right: Array) -> Array:
+        return np.abs(np.log10(left) - np.log10(right)).mean(axis=-1)
+
+    def measured() -> tuple[Interval, str]:
+        oracle = selection.resampled("ce", "error")
+        samples = {
+            method: compare_curves(selection.resampled(method, "error"), oracle, distance)
+            for method in ("tpo", *others)
+        }
+        gaps = [interval(difference(samples["tpo"], samples[method])) for method in others]
+        return all_of(gaps), listed(samples)
+
+    return ordering_claim(
+        selection,
+        "TPO is the closest to CE: mean distance |log10 error − log10 CE's error| over the steps",
+        "Fig. 3, text",
+        "TPO closest",
+        METHODS,
+        measured,
+    )
+
+
+def _transient(selection: Selection) -> list[Comparison]:
+    """GRPO and DG lead TPO at first only: at first by the error itself, and TPO passes them for good later."""
+    early = Quantity(f"mean error (%) of steps 0–{_EARLY}", "error", mean_between(0, _EARLY), scale=100)
+    rows = []
+    for method, published in _NUMBERS.artefact["tpo_passes"].items():
+        name = title(method)
+        rows += [
+            below_claim(
+                selection,
+                early,
+                [method],
+                ["tpo"],
+                claim=f"{name} is ahead of TPO at first: {early.words}",
+                source="Fig. 3, text",
+                said=f"{name} ahead",
+            ),
+            below_claim(
+                selection,
+                _FINAL,
+                ["tpo"],
+                [method],
+                claim=f"{name} is ahead of TPO at first only: {_FINAL.words}",
+                source="Fig. 3, text",
+                said="TPO ahead",
+            ),
+            value_claim(
+                selection,
+                f"step from which TPO stays ahead of {name}",
+                ["tpo", method],
+                published,
+                partial(_passing, selection, method),
+            ),
+        ]
+    return rows
+
+
+def _passing(selection: Selection, method: str) -> Sample:
+    """Return the first step from which TPO's mean error stays below the method's; +inf where it ends above."""
+
+    def of(steps: Array, tpo: Array, other: Array) -> Array:
+        below_ever_after = np.logical_and.accumulate((tpo < other)[..., ::-1], axis=-1)[..., ::-1]
+        return np.where(below_ever_after.any(axis=-1), steps[below_ever_after.argmax(axis=-1)], np.inf)
+
+    return compare_curves(selection.resampled("tpo", "error"), selection.resampled(method, "error"), of)
