@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from common.objectives import HasSnapshotGradient, Objective, Signal
+from common.objectives import HasSnapshotGradient, Objective, Signal, has_snapshot_gradient
 
 
 class Feedback(NamedTuple):
@@ -60,10 +60,11 @@ def snapshot_gradient(objective: Objective, logp: Tensor, policy: Tensor, feedba
         policy: π, [..., A].
         feedback: what is known about the actions.
     """
-    if not isinstance(objective.loss, HasSnapshotGradient):
+    loss = objective.loss
+    if not (isinstance(loss, HasSnapshotGradient) and has_snapshot_gradient(loss)):
         return through_softmax(by_autograd(objective, logp, feedback), policy)
     signal, weights = enumerated_signal(objective, logp, feedback)
-    gradient = objective.loss.snapshot_gradient(logp, signal)
+    gradient = loss.snapshot_gradient(logp, signal)
     if signal.target is not None:  # p Σq − q, which sums to zero already
         return gradient
     return through_softmax(gradient if weights is None else weights * gradient, policy)

@@ -17,6 +17,7 @@ from common.objectives.losses import (
     HasSnapshotGradient,
     LossRule,
     PolicyGradient,
+    has_snapshot_gradient,
 )
 from common.objectives.reductions import reduce, sequence_logp
 from common.objectives.registry import Objective, get, names, register
@@ -38,6 +39,7 @@ __all__ = [
     "Target",
     "clipped",
     "get",
+    "has_snapshot_gradient",
     "names",
     "reduce",
     "register",

@@ -37,6 +37,16 @@ class HasSnapshotGradient(Protocol):
         ...
 
 
+def has_snapshot_gradient(loss: LossRule) -> bool:
+    """Whether the loss has a closed form of its own, not one inherited past a ``__call__`` that replaces its terms."""
+    definers = [next((c for c in type(loss).__mro__ if name in vars(c)), None) for name in _TERMS_AND_GRADIENT]
+    terms, gradient = definers
+    return gradient is not None and terms is not None and issubclass(gradient, terms)
+
+
+_TERMS_AND_GRADIENT = ("__call__", "snapshot_gradient")
+
+
 def advantage_for(logp: Tensor, signal: Signal) -> Tensor:
     """Return the signal's advantages with as many axes as ``logp``."""
     advantage = signal.advantage

@@ -1,6 +1,7 @@
 """The tabular bandits: updates against closed forms (section 3), sampling, pairing, resuming."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from bandits.enumerated import Feedback, by_autograd, enumerated_loss, snapshot_
 from bandits.multi_context import MultiContext, MultiContextTrainer, actions_before_contexts, flat
 from bandits.single_context import SingleContext, SingleContextTrainer
 from common import objectives
+from common.objectives import PolicyGradient
 
 CPU = torch.device("cpu")
 TRAINERS = {
@@ -75,6 +77,22 @@ def test_the_fast_gradient_is_autograds_through_objective_and_softmax(name, samp
     assert plain.abs().max() > 1e-3
     fallback = through_softmax(by_autograd(objective, behaviour, feedback), policy)
     torch.testing.assert_close(fallback, plain, rtol=tolerance, atol=tolerance)
+
+
+class DoubledPolicyGradient(PolicyGradient):
+    """Replaces the terms and inherits a closed form that is no longer theirs."""
+
+    def __call__(self, logp, logp_old, signal):
+        return 2 * super().__call__(logp, logp_old, signal)
+
+
+def test_a_closed_form_inherited_past_other_terms_is_not_used():
+    logp = torch.tensor([[0.2, 0.8]], dtype=torch.float64).log()
+    feedback = Feedback(torch.tensor([[1.0, 0.0]], dtype=torch.float64), 0.0, logp.exp(), sampled=False)
+    pg = objectives.get("pg")
+    plain = snapshot_gradient(pg, logp, logp.exp(), feedback)
+    doubled = snapshot_gradient(replace(pg, loss=DoubledPolicyGradient()), logp, logp.exp(), feedback)
+    torch.testing.assert_close(doubled, 2 * plain)
 
 
 def test_sampled_tpo_standardises_the_mean_score_vector_over_all_actions():

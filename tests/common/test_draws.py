@@ -22,7 +22,7 @@ WITH_WEIGHTS = {
 
 @pytest.mark.parametrize("kind", WITH_WEIGHTS)
 @given(seeds=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6), position=st.integers(0, 5))
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 def test_a_seeds_draws_do_not_depend_on_the_other_seeds(kind: str, seeds: list[int], position: int) -> None:
     draw = WITH_WEIGHTS[kind]
     position %= len(seeds)

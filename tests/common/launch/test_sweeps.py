@@ -63,7 +63,7 @@ def alone(root: Path, *arguments: str) -> Ended:
 # Runs that fail.
 
 FAILURES = {
-    "not finite": ("terms = terms * torch.nan", "loss: not finite at step 5 for seed 0, 1, 2, 3; last good step 4"),
+    "not finite": ("terms = terms * torch.nan", "gradient: not finite at step 5 for seed 0, 1, 2, 3; last good step 4"),
     "raises": ('raise ZeroDivisionError("several\\nlines")', "ZeroDivisionError: several"),
     "a wrong shape": ("terms = terms[..., :1, None].expand(5, 7, 9)", "RuntimeError: "),
 }

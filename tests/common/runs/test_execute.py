@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fake_training import Interruption, Walk, WalkTrainer, stopping_at, work
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
@@ -78,6 +78,7 @@ def test_stacks(place, another, seeds: int, stack: int | None, blocks: list[rang
     assert read_run(place.directory).seeds == list(range(seeds))
 
 
+@settings(deadline=None, derandomize=True, database=None)
 @given(
     wanted=st.integers(1, 30),
     cuts=st.lists(st.integers(0, 30), unique=True).map(sorted),

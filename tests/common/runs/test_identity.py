@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bandits.mnist.training import Mnist
@@ -14,6 +14,7 @@ from bandits.single_context import SingleContext
 from common import objectives
 from common.runs.identity import RunSpec
 
+PROPERTY = settings(deadline=None, derandomize=True, database=None)
 SETTINGS = {"single_context": SingleContext, "multi_context": MultiContext, "mnist": Mnist}
 
 
@@ -84,6 +85,7 @@ def test_a_setting_without_default_always_counts() -> None:
     assert spec(Open(task="a")).key != spec(Open(task="b")).key
 
 
+@PROPERTY
 @given(st.randoms(use_true_random=False))
 def test_the_order_of_keys_is_irrelevant(shuffle: random.Random) -> None:
     items = [("clip", 0.1), ("beta", 0.5), ("max_log_ratio", 3.0), ("std_epsilon", 1e-3)]
@@ -157,6 +159,7 @@ def test_all_settings_are_resolved() -> None:
     assert set(resolved) == {item.name for item in fields(SingleContext)}
 
 
+@PROPERTY
 @given(
     st.sampled_from(["tpo", "tpo_no_anchor"]),
     st.floats(min_value=5e-324, allow_nan=False, allow_infinity=False),

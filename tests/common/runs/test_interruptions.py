@@ -21,6 +21,9 @@ from common.runs.execute import execute
 from common.runs.files import sha256
 from common.runs.store import BusyError, RunStore, is_locked, lock, read_run
 
+PROPERTY = settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 NAMES = {"config.yaml", "record.json", "metrics-0-1.parquet", "metrics-2-2.parquet"}
 
 
@@ -60,7 +63,7 @@ def test_stopped_at_any_step(place, uninterrupted: dict[str, bytes], step: int, 
     assert_whole(place, uninterrupted)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(PROPERTY, max_examples=30)
 @given(steps=st.lists(st.integers(0, 19), max_size=12))
 def test_stopped_again_and_again(
     tmp_path_factory: pytest.TempPathFactory, uninterrupted: dict[str, bytes], steps: list[int]
@@ -148,7 +151,7 @@ def test_stopped_at_any_operation_on_a_file(place, uninterrupted: dict[str, byte
         assert operation in seen
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(PROPERTY, max_examples=20)
 @given(lives=st.lists(st.integers(0, 40), max_size=8))
 def test_stopped_at_operations_on_files_again_and_again(
     place, tmp_path_factory: pytest.TempPathFactory, uninterrupted: dict[str, bytes], lives: list[int]
