@@ -13,7 +13,7 @@ from rich.console import Console
 from common.errors import UserError
 from common.runs.store import RunStore
 from figures import fig02, fig03, fig04
-from figures.comparison import Comparison, print_table, to_json
+from figures.comparison import Comparison, print_table, to_json, to_markdown
 from figures.selection import NoRunsError, Selection, titles
 from figures.style import FORMATS, rendered
 
@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{name}  {FIGURES[name].TITLE}")
         elif options.json:
             print(to_json([row for name in names for row in FIGURES[name].compare(store)]))
+        elif options.markdown:
+            for name in names:
+                print(f"### {FIGURES[name].TITLE}\n\n{to_markdown(FIGURES[name].compare(store))}\n")
         else:
             _draw_and_compare(names, store, options.out)
     except UserError as error:
@@ -67,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for PNG and PDF files (default: out)")
     parser.add_argument("--list", action="store_true", help="name the figures")
     parser.add_argument("--json", action="store_true", help="draw nothing; print the comparison as a JSON list")
+    parser.add_argument("--markdown", action="store_true", help="draw nothing; print the comparison as Markdown")
     return parser
 
 

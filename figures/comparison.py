@@ -63,18 +63,28 @@ def to_json(comparisons: Sequence[Comparison]) -> str:
 def table(heading: str, comparisons: Sequence[Comparison]) -> Table:
     """Return the claims as a table."""
     columns = Table(title=heading, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    columns.add_column("claim", ratio=5)
-    columns.add_column("source", ratio=3)
-    columns.add_column("paper", ratio=2)
-    columns.add_column("ours ± s.e. (seeds)", ratio=4)
-    columns.add_column("95 % interval", ratio=3)
-    columns.add_column("verdict", no_wrap=True)
+    for column, ratio in zip(_COLUMNS, (5, 3, 2, 4, 3, None), strict=True):
+        columns.add_column(column, ratio=ratio, no_wrap=ratio is None)
     for each in comparisons:
+        *cells, verdict = _cells(each)
         colour = _COLOURS.get(each.verdict)
-        verdict = f"[{colour}]{each.verdict}[/]" if colour else str(each.verdict)
-        paper = each.paper if isinstance(each.paper, str) else number(each.paper)
-        columns.add_row(each.claim, each.source, paper, _ours(each), _interval(each), verdict)
+        columns.add_row(*cells, f"[{colour}]{verdict}[/]" if colour else verdict)
     return columns
+
+
+def to_markdown(comparisons: Sequence[Comparison]) -> str:
+    """Return the claims as a Markdown table."""
+    rows = [_COLUMNS, ("---",) * len(_COLUMNS), *(_cells(each) for each in comparisons)]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
+
+
+_COLUMNS = ("claim", "source", "paper", "ours ± s.e. (seeds)", "95 % interval", "verdict")
+
+
+def _cells(each: Comparison) -> tuple[str, ...]:
+    paper = each.paper if isinstance(each.paper, str) else number(each.paper)
+    return each.claim, each.source, paper, _ours(each), _interval(each), str(each.verdict)
 
 
 def print_table(console: Console, heading: str, comparisons: Sequence[Comparison]) -> None:

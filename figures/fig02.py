@@ -32,6 +32,8 @@ _EARLY = 19
 """Last of the steps at which GRPO is the best aligned."""
 _THRESHOLD = 0.01
 _LOWEST_SHOWN = 1e-9
+_SMOOTHED = 9
+"""Steps over which the drawn misalignment is averaged: late ones are those of rare events."""
 _ROUNDING = 1e-12
 """A misalignment this small is as good as none."""
 
@@ -62,14 +64,14 @@ def draw(store: RunStore) -> Figure:
         figure, (errors, angles) = new_figure(2, width=5.2)
         for method in selection.runs:
             draw_curve(errors, method, selection.curves(method, "error"), scale=100)
-            draw_curve(angles, method, selection.curves(method, "misalignment"))
+            draw_curve(angles, method, selection.curves(method, "misalignment").smoothed(_SMOOTHED))
         percent_axis(errors, [0.01, 0.1, 1, 10, 100])
         mark_level(errors, 100 * _THRESHOLD, "1 %", at=0.01)
         errors.set_title("(a) error 1 − π(y*)")
         errors.set_ylabel("error (log scale)")
         power_axis(angles)
         angles.set_ylim(bottom=_lowest(selection), top=2)
-        angles.set_title("(b) misalignment 1 − cos(g, g*)")
+        angles.set_title(f"(b) misalignment 1 − cos(g, g*), mean of {_SMOOTHED} steps")
         angles.set_ylabel("misalignment (log scale, exact cosine)")
         for axis in (errors, angles):
             axis.set_xlabel("step")

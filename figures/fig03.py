@@ -25,6 +25,8 @@ METHODS = ("ce", "tpo", "grpo", "dg", "pg")
 
 _NUMBERS = published_figure("fig03")
 _THRESHOLD = 0.01
+_LOWEST_SHOWN = 1e-8
+"""Below it float32 rounding is all there is to see."""
 _EARLY = 99
 """Last step of what is called the first transient."""
 _ACTIONS = 10
@@ -74,6 +76,7 @@ def draw(store: RunStore) -> Figure:
         errors.set_title("(a) error 1 − mean π(y)")
         errors.set_ylabel("error (log scale)")
         power_axis(angles)
+        angles.set_ylim(bottom=_LOWEST_SHOWN)
         angles.set_title("(b) misalignment to cross-entropy's direction")
         angles.set_ylabel("1 − cos (log scale)")
         for axis in (errors, angles):

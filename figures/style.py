@@ -133,9 +133,11 @@ def mark_level(axis: Axes, value: float, words: str, *, at: float) -> None:
 def finish(figure: Figure, heading: str, selection: Selection, methods: Sequence[str] | None = None) -> Figure:
     """Put heading and legend above the panels, and what a reader must know of the runs below."""
     shown = list(selection.runs) if methods is None else list(methods)
-    figure.suptitle(heading, fontsize=12, x=0.01, ha="left")
+    names = [title(method) for method in shown]
     handles = [_handle(method) for method in shown]
-    figure.legend(handles, [title(method) for method in shown], loc="outside upper center", ncols=len(shown))
+    legend = figure.legend(handles, names, loc="outside upper left", ncols=len(shown), title=heading)
+    legend.set_alignment("left")
+    legend.get_title().set_fontsize(12)
     reduced = "REDUCED" in selection.footer()
     colour = "#A00000" if reduced else "0.35"
     figure.supxlabel(selection.footer(), fontsize=7.5, color=colour, x=0.01, ha="left")

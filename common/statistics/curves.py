@@ -66,6 +66,15 @@ class SeedCurves:
         seeds = tuple(self.seeds[index] for index in present)
         return SeedCurves(seeds, self.steps[self.steps == step], column[present])
 
+    def smoothed(self, width: int) -> "SeedCurves":
+        """Return each seed's mean over ``width`` recorded steps around each step, fewer at the ends."""
+        kernel = np.ones(width)
+        present = np.isfinite(self.values)
+        total = np.stack([np.convolve(row, kernel, "same") for row in np.where(present, self.values, 0.0)])
+        count = np.stack([np.convolve(row, kernel, "same") for row in present.astype(np.float64)])
+        values = np.where(present, total / np.maximum(count, 1), np.nan)
+        return SeedCurves(self.seeds, self.steps, values)
+
     def mean(self) -> MeanCurve:
         """Return mean_s v_s(t) over the seeds present at each step t, its s.e. and their number."""
         n = np.isfinite(self.values).sum(axis=0)

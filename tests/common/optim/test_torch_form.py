@@ -45,9 +45,7 @@ def test_matrices_follow_torch_muon(draw, dtype, shape, size, monkeypatch):
         stacked.step({"w": gradient})
         reference.step()
         for seed, matrix in enumerate(separate):
-            assert_close(parameter[seed], matrix.detach().T, dtype)
-            change = parameter[seed] - before[0][seed]
-            torch.testing.assert_close(change, (matrix.detach() - before[1][seed]).T, rtol=1e-4, atol=1e-8)
+            assert_close(parameter[seed] - before[0][seed], (matrix.detach() - before[1][seed]).T, dtype)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-8], ids=["plain", "where the epsilon counts"])
