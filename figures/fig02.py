@@ -1,8 +1,8 @@
 """Fig. 2: one context, 100 actions, sampled updates. Error and misalignment over the steps.
 
 A step's values are those before its update (arXiv 2604.06159, section 3). In the end the misalignment is that of rare
-events (one wrong action in a batch, or none), so that a single step's mean over seeds is noisy: the claims about the end
-are judged by the mean of the last 10 steps.
+events (one wrong action in a batch, or none), so that a single step's mean over seeds is noisy: the claims about the
+end are judged by the mean of the last 10 steps.
 """
 
 import numpy as np
