@@ -53,7 +53,21 @@ def test_the_readmes_training_loop_runs(tmp_path):
         assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("document", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_the_published_mnist_results_are_those_of_the_archived_runs(tmp_path):
+    archive = ROOT / "docs/results/mnist_paper_runs.zip"
+    store = tmp_path / "runs"
+    imported = run([sys.executable, "-m", "common.runs", "import", str(archive), "--store", str(store)], ROOT)
+    assert imported.returncode == 0, imported.stderr
+    compared = run([sys.executable, "-m", "figures", "fig04", "--markdown", "--store", str(store)], ROOT)
+    assert compared.returncode == 0, compared.stderr
+    assert compared.stdout.strip() in (ROOT / "docs/results/bandits.md").read_text()
+    described = run([sys.executable, "-m", "common.runs", "--json", "--store", str(store)], ROOT)
+    assert "+changes" not in described.stdout
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+)
 def test_links_and_files_that_documents_name_exist(document):
     text = (ROOT / document).read_text()
     for target in re.findall(r"\]\(([^)#]+)\)|src=\"([^\"]+)\"", text):
