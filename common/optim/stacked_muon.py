@@ -82,7 +82,8 @@ class StackedMuon:
     def step(self, gradients: Mapping[str, Tensor]) -> Tensor:
         """Make one update and return the L2 norm of each seed's change over all parameters, [S].
 
-        A gradient that is not finite spoils its own seed and no other.
+        A gradient that is not finite spoils its own seed and no other. In float32 the square of a gradient above 1e19
+        overflows, and what is divided by it does not move.
 
         Args:
             gradients: one for each parameter, of its shape and type.

@@ -10,16 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock
 import pytest
 import torch
 from fake_training import Interruption, Walk, in_process, stopping_at, walk_slowly, walk_until, work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from common.errors import UserError
 from common.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, unfinished_blocks
 from common.runs.execute import execute
 from common.runs.files import sha256
-from common.runs.store import BusyError, RunStore, is_locked, lock, read_run
+from common.runs.store import BusyError, RunStore, block_bytes, is_locked, lock, read_run
 
 PROPERTY = settings(
     deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -210,8 +212,9 @@ def test_killed_at_random_moments(place, another) -> None:
         process.kill()
         process.join()
         kills += 1
-        assert not (directory / "record.json").exists()
         assert not is_locked(directory)
+        if (directory / "record.json").exists():  # killed between the last write and the end of the process
+            assert all(block_bytes(directory, block) is not None for block in read_run(directory).blocks)
     else:
         pytest.fail("no progress is made between kills")
     assert kills >= 2
@@ -408,6 +411,19 @@ def test_looking_at_a_run_writes_nothing(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
     assert not is_locked(tmp_path / "missing")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_for_reading_only(place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may not write there may still read."""
+    execute(work(), place.store)
+
+    def refuse(lock: filelock.BaseFileLock, *arguments: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
+    assert read_run(place.directory).state == "done"
+    with pytest.raises(UserError, match=r"cannot be written \(Permission denied\); choose a writable store=$"):
+        execute(work(3), place.store)
 
 
 def test_many_at_once_end_with_one_result(place, another) -> None:
