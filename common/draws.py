@@ -49,6 +49,16 @@ def truncated_normal(
     return torch.special.ndtri(quantiles) * (variance**0.5 / _TRUNCATED_STD)
 
 
+def categorical(logp: Tensor, noise: Tensor) -> Tensor:
+    """Sample by inverting the distribution function at given noise, int64 [...].
+
+    Args:
+        logp: log π, [..., V].
+        noise: uniform in [0, 1), [...].
+    """
+    return (logp.exp().cumsum(-1)[..., :-1] <= noise.unsqueeze(-1)).sum(-1)
+
+
 _TRUNCATED_STD = 0.87962566103423978
 """Standard deviation of the standard normal truncated at ±2."""
 

@@ -36,18 +36,5 @@ def sampled_loss(objective: Objective, logp: Tensor, actions: Tensor, labels: Te
     return reduce(objective.loss(chosen, chosen.detach(), signal), signal.weights, dims=())
 
 
-def sample_classes(logp: Tensor, noise: Tensor) -> Tensor:
-    """Sample a class by inverting the distribution function at ``noise`` ∈ [0, 1).
-
-    Args:
-        logp: log π, [..., A].
-        noise: [...].
-
-    Returns:
-        int64 [...].
-    """
-    return (logp.exp().cumsum(-1)[..., :-1] <= noise.unsqueeze(-1)).sum(-1)
-
-
 def _at(values: Tensor, actions: Tensor) -> Tensor:
     return values.gather(-1, actions.unsqueeze(-1)).squeeze(-1)

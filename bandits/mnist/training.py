@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bandits.mnist.data import DigitImages
-from bandits.mnist.feedback import sample_classes, sampled_loss
+from bandits.mnist.feedback import sampled_loss
 from bandits.mnist.mechanism import BINS, has_expected_update, surplus_by_confusion
 from bandits.mnist.policy import StackedMLP
 from common import draws, objectives
@@ -95,7 +95,7 @@ class MnistTrainer:
         chosen, noise = self._draw()
         images = self._images.index_select(0, chosen.flatten()).view(*chosen.shape, -1)
         logp = log_softmax(self._policy.logits(_pixels(images)))
-        actions = sample_classes(logp.detach(), noise)
+        actions = draws.categorical(logp.detach(), noise)
         losses = sampled_loss(self._objective, logp, actions, self._labels[chosen]).mean(-1)
         require_finite(losses, "loss", self.step, self.seeds)
         self._optimiser.zero_grad(set_to_none=True)

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from bandits.mnist.feedback import sample_classes, sampled_loss
+from bandits.mnist.feedback import sampled_loss
 from bandits.mnist.mechanism import expected_update, has_expected_update, surplus, surplus_by_confusion
-from common import objectives
+from common import draws, objectives
 
 CLASSES = 10
 LAMBDA = math.exp(10 / 3)
@@ -126,7 +126,7 @@ def test_grpo_is_standardised_over_the_minibatch_then_policy_gradient():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 30, CLASSES, generator=generator, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(CLASSES, (2, 30), generator=generator)
-    actions = sample_classes(logits.detach().log_softmax(-1), torch.rand(2, 30, generator=generator).double())
+    actions = draws.categorical(logits.detach().log_softmax(-1), torch.rand(2, 30, generator=generator).double())
     loss = sampled_loss(objectives.get("grpo"), logits.log_softmax(-1), actions, labels).mean(-1).sum()
     (gradient,) = torch.autograd.grad(loss, logits)
     rewards = (actions == labels).double()
@@ -150,7 +150,7 @@ def test_tpo_uses_only_the_sign_of_the_advantage():
 def test_sampled_classes_follow_the_policy():
     policy = torch.tensor([0.5, 0.0, 0.3, 0.2])
     noise = torch.arange(1000) / 1000
-    counts = torch.bincount(sample_classes(policy.log().expand(1000, 4), noise), minlength=4)
+    counts = torch.bincount(draws.categorical(policy.log().expand(1000, 4), noise), minlength=4)
     assert (counts - torch.tensor([500, 0, 300, 200])).abs().max() <= 1
     assert counts[1] == 0
-    assert sample_classes(policy.log(), torch.tensor(1 - 2**-24)).item() == 3
+    assert draws.categorical(policy.log(), torch.tensor(1 - 2**-24)).item() == 3

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bandits.mnist.data import DigitImages
-from bandits.mnist.feedback import sample_classes, sampled_loss
+from bandits.mnist.feedback import sampled_loss
 from bandits.mnist.policy import StackedMLP
 from bandits.mnist.training import Mnist, MnistTrainer
-from common import objectives
+from common import draws, objectives
 from common.runs.trainer import NonFiniteError
 
 CPU = torch.device("cpu")
@@ -80,7 +80,7 @@ def test_a_stacked_seed_trains_like_a_plain_network_under_torchs_adam(digits):
     for _ in range(3):
         chosen, noise = (drawn[1] for drawn in stacked._draw())
         logp = network(digits.train_images[chosen] / 255).log_softmax(-1)
-        actions = sample_classes(logp.detach(), noise)
+        actions = draws.categorical(logp.detach(), noise)
         loss = sampled_loss(objectives.get("tpo"), logp, actions, digits.train_labels[chosen]).mean()
         adam.zero_grad()
         loss.backward()

@@ -1,0 +1,81 @@
+"""The plain way, kept as the oracle of tests and benchmark: no cache, no sharing, every sequence on its own.
+
+Every sampled token costs a forward pass over the whole sequence so far; every candidate is trained with a prompt of its
+own; a token-level group runs one sequence per prefix state.
+"""
+
+import torch
+from torch import Tensor
+
+from common.draws import categorical
+from sequence_tasks.policy import Architecture, Parameters, attend, embed, finish_layer, log_probabilities, project
+
+
+def sequence_log_probabilities(p: Parameters, shape: Architecture, sequences: Tensor) -> Tensor:
+    """Return log π of the next token after every position of whole sequences, [N, L, V] from int64 [N, L]."""
+    count, length = sequences.shape
+    positions = torch.arange(length).expand(count, length).flatten()
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    hidden = embed(p, sequences.flatten(), positions)
+    for layer in range(shape.layers):
+        queries, keys, values = (each.view(count, length, -1) for each in project(p, layer, hidden))
+        hidden = finish_layer(p, layer, hidden, attend(shape.heads, queries, keys, values, causal).flatten(0, 1))
+    return log_probabilities(p, hidden).view(count, length, -1)
+
+
+@torch.no_grad()
+def sample(p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample completions token by token, each from a pass over its whole sequence.
+
+    Args:
+        p: one seed's parameters.
+        shape: the architecture.
+        prompts: int64 [B, H].
+        noise: uniform, [B, K, H].
+
+    Returns:
+        Tokens, int64 [B, K, H], and their log-probabilities, [B, K, H].
+    """
+    batch, candidates, length = noise.shape
+    sequences = prompts[:, None].expand(batch, candidates, -1).flatten(0, 1)
+    log_probs = []
+    for position in range(length):
+        logp = sequence_log_probabilities(p, shape, sequences)[:, -1]
+        tokens = categorical(logp, noise[:, :, position].flatten())
+        log_probs.append(logp.gather(1, tokens[:, None])[:, 0])
+        sequences = torch.cat([sequences, tokens[:, None]], 1)
+    tokens = sequences[:, prompts.shape[1] :].view(batch, candidates, length)
+    return tokens, torch.stack(log_probs, -1).view(batch, candidates, length)
+
+
+def token_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
+    """Return log π of every emitted token, [B, K, H], each candidate run with a prompt of its own; differentiable.
+
+    Args:
+        p: one seed's parameters.
+        shape: the architecture.
+        prompts: int64 [B, H].
+        tokens: int64 [B, K, H].
+    """
+    batch, candidates, length = tokens.shape
+    sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
+    logp = sequence_log_probabilities(p, shape, sequences[:, :-1])[:, prompts.shape[1] - 1 :]
+    return logp.gather(-1, sequences[:, prompts.shape[1] :, None]).view(batch, candidates, length)
+
+
+def state_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
+    """Return log π over the vocabulary at every prefix state of one trajectory a prompt, [B, H, V]; differentiable.
+
+    One sequence per state: B·H of them.
+
+    Args:
+        p: one seed's parameters.
+        shape: the architecture.
+        prompts: int64 [B, H].
+        tokens: int64 [B, H].
+    """
+    states = []
+    for position in range(tokens.shape[1]):
+        prefixes = torch.cat([prompts, tokens[:, :position]], 1)
+        states.append(sequence_log_probabilities(p, shape, prefixes)[:, -1])
+    return torch.stack(states, 1)
