@@ -122,7 +122,8 @@ def device_of(name: str) -> torch.device:
 
 def _settings(track: str, config: Mapping[str, Any]) -> Any:
     experiment = experiments_of(track)[config["experiment"]]
-    values = {field.name: config[field.name] for field in fields(experiment.settings) if field.name in config}
+    given = {**config, **config.get("task", {})}
+    values = {field.name: given[field.name] for field in fields(experiment.settings) if field.name in given}
     values["options"] = {key: value for key, value in config["options"].items() if value is not None}
     values |= experiment.prepare(config) if experiment.prepare is not None else {}
     for field in fields(experiment.settings):

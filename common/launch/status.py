@@ -1,9 +1,10 @@
 """How far the planned runs are, and what is left to compute."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -69,11 +70,13 @@ def _steps_under_way(directory: Path) -> int:
 
 
 def _seconds_per_step(planned: PlannedRun, store: RunStore) -> float:
-    """CPU-seconds a seed-step: as measured in finished runs of the experiment, else the configured rate."""
+    """CPU-seconds a seed-step: as measured in finished runs of the same size, else the configured rate."""
     spec = planned.spec
+    wanted = _size(spec.all_settings())
     blocks = [
         (block, run.objective == spec.settings.objective)
         for run in store.runs(spec.track, spec.experiment)
+        if _size(run.settings) == wanted
         for block in run.blocks
     ]
     own = [block for block, same_objective in blocks if same_objective] or [block for block, _ in blocks]
@@ -81,6 +84,14 @@ def _seconds_per_step(planned: PlannedRun, store: RunStore) -> float:
     if seed_steps:
         return sum(block.cpu_seconds for block in own) / seed_steps
     return float(planned.config["cpu_milliseconds"]) / 1000
+
+
+def _size(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a step's cost may depend on, the objective apart."""
+    return {key: value for key, value in settings.items() if key not in _COSTS_NOTHING}
+
+
+_COSTS_NOTHING = ("objective", "options", "steps", "episodes", "experiment_seed")
 
 
 def print_plan(statuses: Sequence[Status], console: Console) -> None:

@@ -64,6 +64,10 @@ def alone(root: Path, *arguments: str) -> Ended:
 
 FAILURES = {
     "not finite": ("terms = terms * torch.nan", "gradient: not finite at step 5 for seed 0, 1, 2, 3; last good step 4"),
+    "a gradient not finite": (
+        "terms.register_hook(lambda gradient: gradient * torch.nan)",
+        "gradient: not finite at step 5 for seed 0, 1, 2, 3; last good step 4",
+    ),
     "raises": ('raise ZeroDivisionError("several\\nlines")', "ZeroDivisionError: several"),
     "a wrong shape": ("terms = terms[..., :1, None].expand(5, 7, 9)", "RuntimeError: "),
 }
@@ -77,7 +81,7 @@ def test_a_failing_run_does_not_stop_the_others(bandits, store: Path, tmp_path: 
     arguments = ("preset=smoke", f"objective=pg,{','.join(own.values())},tpo")
     ended = bandits(*arguments)
     assert ended.status == 1
-    assert ended.stdout.startswith("2 of 5 runs done (2 computed now, 0 before)\n")
+    assert ended.stdout.startswith("2 of 6 runs done (2 computed now, 0 before)\n")
     assert "Traceback" not in ended.stdout + ended.stderr
     done = {run.objective: run for run in RunStore(store).runs()}
     assert done["pg"].state == done["tpo"].state == "done"
@@ -97,10 +101,10 @@ def test_a_failing_run_does_not_stop_the_others(bandits, store: Path, tmp_path: 
     for number in range(len(FAILURES)):
         own_objective(tmp_path, f"own_{number}", "pass")
     ended = bandits(*arguments)
-    assert (ended.status, ended.stdout) == (0, "5 of 5 runs done (3 computed now, 2 before)\n")
+    assert (ended.status, ended.stdout) == (0, "6 of 6 runs done (4 computed now, 2 before)\n")
     assert not list(store.glob("bandits/*/*/failure.json"))
     frames = [run.metrics() for run in RunStore(store).runs() if run.objective in ("pg", *own.values())]
-    assert len(frames) == 4
+    assert len(frames) == 1 + len(FAILURES)
     assert all(frame.equals(frames[0]) for frame in frames)
 
 
@@ -249,6 +253,9 @@ def test_a_lock_of_the_dead_is_free(start, bandits, store: Path, tmp_path: Path)
     assert ended.status == 0
     assert "resumed at step" in ended.stderr
     assert names(store) == {"metrics-0-3.parquet"}
+    assert bandits("preset=smoke", "objective=pg").status == 0
+    resumed, uninterrupted = metrics(store).values()
+    assert resumed == uninterrupted
 
 
 # Stores that are damaged.
