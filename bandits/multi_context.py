@@ -42,6 +42,7 @@ class MultiContext:
         require("steps", self.steps, at_least=1)
         require("measure_every", self.measure_every, at_least=1)
         require("step_size", self.step_size, above=0)
+        require("baseline", self.baseline)
         require("experiment_seed", self.experiment_seed, at_least=0)
         require_choice("dtype", self.dtype, FLOAT_TYPES)
         objectives.get(self.objective, self.options)

@@ -41,6 +41,7 @@ class SingleContext:
         require("batch", self.batch, at_least=1)
         require("steps", self.steps, at_least=1)
         require("step_size", self.step_size, above=0)
+        require("baseline", self.baseline)
         require("experiment_seed", self.experiment_seed, at_least=0)
         require_choice("dtype", self.dtype, FLOAT_TYPES)
         objectives.get(self.objective, self.options)

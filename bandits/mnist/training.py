@@ -120,6 +120,7 @@ class MnistTrainer:
 
     def _evaluate_seed(self, index: int) -> Tensor:
         logits = self._policy.logits_of_seed(index, self._test_pixels)
+        require_finite(logits[None], "logits of the test images", self.step, self.seeds[index : index + 1])
         error = (logits.argmax(-1) != self._test_labels).double().mean()
         if not has_expected_update(self._objective):
             return torch.cat([error[None], error.new_full((2 * BINS,), torch.nan)])

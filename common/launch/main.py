@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def main(track: str, arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for talkative in ("hydra", "hydra_plugins"):
         logging.getLogger(talkative).setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that workers are stopped, too
     try:
         if any(argument.startswith("-") for argument in arguments):  # --help, --cfg job, --info: Hydra's own
             return 0 if _call_hydra(track, arguments) else 2

@@ -96,9 +96,9 @@ def _import_run(archive: zipfile.ZipFile, folder: PurePosixPath, source: Path, s
         if sha256(content) != block.sha256:
             raise UserError(f"{where}/{block.file}: damaged (its checksum is not the record's)")
     directory = store.root.joinpath(*folder.parts)
-    if not (directory / "config.yaml").exists():
-        write_bytes(directory / "config.yaml", config_bytes)
     with lock(directory):
+        if not (directory / "config.yaml").exists():
+            write_bytes(directory / "config.yaml", config_bytes)
         return _merge(directory, list(zip(blocks, contents, strict=True)))
 
 
