@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
+from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
 from figures import fig02, fig03, fig04
 from figures.comparison import Comparison, print_table, to_json, to_markdown
 from figures.selection import NoRunsError, Selection, titles
 from figures.style import FORMATS, rendered
-
-_WIDTH_WITHOUT_TERMINAL = 160
 
 
 class PaperFigure(Protocol):
@@ -86,9 +84,7 @@ def _known(names: Sequence[str]) -> list[str]:
 
 def _draw_and_compare(names: Sequence[str], store: RunStore, out: Path) -> None:
     """Draw each figure that has runs, print each comparison, then the paths."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    console = stdout_console(markup=True)
     paths: list[Path] = []
     for name in names:
         figure = FIGURES[name]

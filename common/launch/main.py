@@ -12,8 +12,8 @@ for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import hydra  # noqa: E402
-from rich.console import Console  # noqa: E402
 
+from common.console import stdout_console  # noqa: E402
 from common.errors import UserError  # noqa: E402
 from common.launch.job import run_job  # noqa: E402
 from common.launch.plan import CONFIGS, PlannedRun, plan_runs  # noqa: E402
@@ -22,8 +22,6 @@ from common.launch.status import Status, print_plan, print_summary, status_of  #
 from common.runs.files import write_bytes  # noqa: E402
 from common.runs.store import RunStore  # noqa: E402
 from common.tracking import announce_off, tracking_mode  # noqa: E402
-
-_WIDTH_WITHOUT_TERMINAL = 140
 
 
 def main(track: str, arguments: Sequence[str] | None = None) -> int:
@@ -51,9 +49,7 @@ def main(track: str, arguments: Sequence[str] | None = None) -> int:
 
 
 def _sweep(track: str, arguments: list[str]) -> int:
-    console = Console(markup=False)
-    if not console.is_terminal:
-        console = Console(markup=False, width=_WIDTH_WITHOUT_TERMINAL)
+    console = stdout_console()
     tracking = tracking_mode()
     runs = list({run.spec.key: run for run in plan_runs(track, arguments)}.values())
     store = RunStore(runs[0].config["store"])

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
+from common.console import stdout_console
 from common.errors import UserError
 from common.runs.archive import export_runs, import_runs
 from common.runs.store import RunStore, StoredRun
-
-_WIDTH_WITHOUT_TERMINAL = 140
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,9 +67,7 @@ def _described(run: StoredRun) -> dict[str, Any]:
 
 
 def _print_table(runs: Sequence[StoredRun], store: RunStore) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    console = stdout_console()
     table = Table("run", "state", "seeds", "preset", "commit", "CPU-s")
     for run in runs:
         described = _described(run)
