@@ -1,13 +1,19 @@
 """The track's experiments by name: one, of which the configured experiments are settings, so that they share runs."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
 
+from common import objectives
 from common.launch.experiment import Experiment
+from common.runs.settings import require, require_choice
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.training import SequenceTrainer
+
+MATCHINGS = ("prompt", "interaction")
 
 
 def _trainer(
@@ -16,4 +22,34 @@ def _trainer(
     return SequenceTrainer(settings, seeds, device)
 
 
-EXPERIMENTS = {"sequences": Experiment(SequenceTask, _trainer)}
+def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a configuration leaves to the objective.
+
+    * ``epochs: null`` is 4, or 1 for objectives meant for one.
+    * ``matching: interaction`` gives objectives without groups as many completions as the others have: K times the
+      batch, and sqrt(K) times the learning rate (arXiv 2604.06159, section on terminal rewards).
+    * What an objective without groups does not read (``level``, ``candidates``), and ``allow_unstable`` where it
+      allows nothing, stay at their defaults, so that equal runs are one run.
+
+    Raises:
+        ValueError: a value that is not allowed, naming its key.
+    """
+    require_choice("matching", config["matching"], MATCHINGS)
+    objective = objectives.get(config["objective"], {k: v for k, v in config["options"].items() if v is not None})
+    settings: dict[str, Any] = {}
+    epochs = config["epochs"]
+    if epochs is None:
+        settings["epochs"] = 1 if objective.single_epoch else _DEFAULTS["epochs"]
+    settings["allow_unstable"] = config["allow_unstable"] and objective.single_epoch and epochs not in (None, 1)
+    if not objective.grouped:
+        settings |= {"level": _DEFAULTS["level"], "candidates": _DEFAULTS["candidates"]}
+        if config["matching"] == "interaction":
+            require("candidates", config["candidates"], at_least=1)
+            settings["batch"] = config["batch"] * config["candidates"]
+            settings["learning_rate"] = config["learning_rate"] * math.sqrt(config["candidates"])
+    return settings
+
+
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(SequenceTask)}
+
+EXPERIMENTS = {"sequences": Experiment(SequenceTask, _trainer, resolved)}
