@@ -8,8 +8,9 @@ Three kinds of rollouts give log-probabilities and scores of different shapes; a
   reward over the prompts at each position.
 """
 
+import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,20 +21,30 @@ from sequence_tasks.policy import Architecture, Parameters
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.task import TARGETS, token_rewards
 
+_TOKENS = 4096
+"""Distinct tokens, prompts included, that are scored at a time."""
+
 
 class Engine(Protocol):
     """How sequences are sampled and scored: ``sequence_tasks.shared``, or ``sequence_tasks.plain``."""
 
+    SKIPS: bool
+    """Whether groups whose gradient is provably zero are left out."""
+
     def sample(self, p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens and their log-probabilities, [B, K, H] each."""
+        """Return tokens [B, K, H], and log π over the vocabulary where they were drawn [B, K, H, V]."""
         ...
 
-    def token_log_probabilities(self, p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
-        """Return log π of tokens [B, K, H]."""
+    def lay_out(self, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Any:
+        """Prepare sequences that are then scored under several parameters."""
         ...
 
-    def state_log_probabilities(self, p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
-        """Return log π over the vocabulary at every state of trajectories [B, H], [B, H, V]."""
+    def token_log_probabilities(self, p: Parameters, shape: Architecture, sequences: Any) -> Tensor:
+        """Return log π of the tokens, [B, K, H]."""
+        ...
+
+    def state_log_probabilities(self, p: Parameters, shape: Architecture, sequences: Any) -> Tensor:
+        """Return log π over the vocabulary at every state of trajectories (K = 1), [B, H, V]."""
         ...
 
 
@@ -64,37 +75,46 @@ class Rollout:
     logp_old: Tensor
     signal: Signal
     scores: Tensor
-    identical: Tensor | None
-    """Which groups of completions are all the same, bool [B]."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some prompts of a rollout, ready to be scored."""
+
+    kind: str
+    sequences: Any
+    picked: Tensor | None
+    logp_old: Tensor
+    signal: Signal
+    normaliser: float | Tensor
+    """Of the whole rollout, so that the parts' losses add up."""
 
 
 def roll_out(
     engine: Engine, p: Parameters, shape: Architecture, settings: SequenceTask, objective: Objective, drawn: Draws
 ) -> Rollout:
     """Sample an episode and form its signal."""
-    tokens, logp = engine.sample(p, shape, drawn.prompts, drawn.noise)
+    tokens, states = engine.sample(p, shape, drawn.prompts, drawn.noise)
+    logp = states.gather(-1, tokens[..., None])[..., 0]
     targets = TARGETS[settings.target](drawn.prompts, settings.vocabulary)
     rewards = token_rewards(tokens, targets[:, None], settings.reward).to(logp.dtype)
-    picked = identical = None
+    picked = None
     if not objective.grouped:
         kind, scores, logp_old = "trajectory", rewards[:, 0], logp[:, 0]
         signal = objective.signal(scores, logp_old, baseline=scores.mean(0))
     elif settings.level == "sequence":
         kind, scores, logp_old = "completions", rewards.mean(-1), logp.sum(-1)
-        identical = (tokens == tokens[:, :1]).flatten(1).all(1)
         signal = objective.signal(scores, logp_old)
     else:
         assert drawn.candidates is not None
-        kind = "next tokens"
-        with torch.no_grad():
-            states = engine.state_log_probabilities(p, shape, drawn.prompts, tokens[:, 0])
+        kind, states = "next tokens", states[:, 0]
         others = categorical(states[:, :, None].expand(*drawn.candidates.shape, -1), drawn.candidates)
         picked = torch.cat([tokens[:, 0, :, None], others], -1)
         right = (picked == targets[:, :, None]).to(logp.dtype)
         scores = right * _still_right(rewards[:, 0])[..., None] if settings.reward == "sequential" else right
         logp_old = states.gather(-1, picked)
         signal = objective.signal(scores, logp_old)
-    return Rollout(kind, drawn.prompts, tokens, picked, rewards, logp_old, signal, scores, identical)
+    return Rollout(kind, drawn.prompts, tokens, picked, rewards, logp_old, signal, scores)
 
 
 def _still_right(rewards: Tensor) -> Tensor:
@@ -102,46 +122,85 @@ def _still_right(rewards: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(rewards[:, :1]), rewards[:, :-1]], 1)
 
 
-def epoch_loss(
-    engine: Engine, p: Parameters, shape: Architecture, objective: Objective, rollout: Rollout, epoch: int
-) -> Tensor | None:
-    """Return the loss of a gradient epoch, or None where its gradient is provably zero.
+def parts(engine: Engine, shape: Architecture, objective: Objective, rollout: Rollout, *, snapshot: bool) -> list[Part]:
+    """Lay a rollout out for its gradient epochs, cut up so that a part's numbers stay in the processor's cache.
 
-    Groups whose gradient is provably zero are left out of the computation, not of the mean.
+    Prompts whose gradient is provably zero are left out of the computation, not of the mean; where that is all of
+    them, there are no parts.
+
+    Args:
+        engine: how sequences are scored.
+        shape: the architecture.
+        objective: declares what may be left out.
+        rollout: the rollout.
+        snapshot: whether the parameters are still those of the rollout, as in the first epoch.
     """
-    batch, _, length = rollout.tokens.shape
+    signal = rollout.signal
+    groups = signal.target if signal.target is not None else signal.advantage
+    assert groups is not None
+    whole = math.prod(groups.shape[:-1])
+    normaliser = whole if signal.weights is None else signal.group_count(tuple(range(groups.ndim - 1)))
+    if rollout.kind == "trajectory":
+        normaliser = len(rollout.prompts)
+    chosen = torch.arange(len(rollout.prompts))
+    if engine.SKIPS:
+        chosen = chosen[~_zero_gradient(objective, rollout, snapshot)]
+    cut = []
+    for rows in chosen.tensor_split(_cuts(rollout.tokens[chosen])):
+        if len(rows):
+            cut.append(
+                Part(
+                    rollout.kind,
+                    engine.lay_out(shape, rollout.prompts[rows], rollout.tokens[rows]),
+                    None if rollout.picked is None else rollout.picked[rows],
+                    rollout.logp_old[rows],
+                    _some(signal, rows),
+                    normaliser,
+                )
+            )
+    return cut
+
+
+def part_loss(engine: Engine, p: Parameters, shape: Architecture, objective: Objective, part: Part) -> Tensor:
+    """Return a part's share of the loss, differentiable in ``p``."""
+    if part.kind == "next tokens":
+        assert part.picked is not None
+        logp = engine.state_log_probabilities(p, shape, part.sequences).gather(-1, part.picked)
+    else:
+        logp = engine.token_log_probabilities(p, shape, part.sequences)
+        logp = logp[:, 0] if part.kind == "trajectory" else logp.sum(-1)
+    terms = objective.loss(logp, part.logp_old, part.signal)
+    return reduce(terms, part.signal.weights, normaliser=part.normaliser)
+
+
+def _zero_gradient(objective: Objective, rollout: Rollout, snapshot: bool) -> Tensor:
+    """Which prompts provably leave the parameters alone, bool [B]."""
     signal = rollout.signal
     if rollout.kind == "trajectory":
-        logp = engine.token_log_probabilities(p, shape, rollout.prompts, rollout.tokens)[:, 0]
-        return reduce(objective.loss(logp, rollout.logp_old, signal), normaliser=batch)
-    if rollout.kind == "next tokens":
+        assert signal.advantage is not None
+        idle = objective.ignores_zero_advantages(snapshot=snapshot)
+        return (signal.advantage == 0).all(-1) & idle
+    assert signal.varied is not None
+    if rollout.kind == "completions":
+        identical = (rollout.tokens == rollout.tokens[:, :1]).flatten(1).all(1)
+    else:
         assert rollout.picked is not None
-        states = engine.state_log_probabilities(p, shape, rollout.prompts, rollout.tokens[:, 0])
-        logp = states.gather(-1, rollout.picked)
-        groups = _count(signal, batch * length)
-        return reduce(objective.loss(logp, rollout.logp_old, signal), signal.weights, normaliser=groups)
-    kept = ~_skippable(objective, rollout, epoch)
-    if not bool(kept.any()):
-        return None
-    logp = engine.token_log_probabilities(p, shape, rollout.prompts[kept], rollout.tokens[kept]).sum(-1)
-    part = _part(signal, kept)
-    terms = objective.loss(logp, rollout.logp_old[kept], part)
-    return reduce(terms, part.weights, normaliser=_count(signal, batch))
+        identical = (rollout.picked == rollout.picked[..., :1]).all(-1)
+    zero = objective.zero_gradient(~signal.varied.squeeze(-1), identical, snapshot=snapshot)
+    return zero.flatten(1).all(1) if zero.ndim > 1 else zero
 
 
-def _skippable(objective: Objective, rollout: Rollout, epoch: int) -> Tensor:
-    assert rollout.identical is not None
-    equal = rollout.signal.varied
-    assert equal is not None
-    return objective.zero_gradient(~equal.squeeze(-1), rollout.identical, snapshot=epoch == 0)
+def _cuts(tokens: Tensor) -> list[int]:
+    """Return where to cut prompts with completions [B, K, H] into parts of about ``_TOKENS`` distinct ones."""
+    length = tokens.shape[-1]
+    factors = torch.full((length,), 0x9E3779B1).cumprod(0)  # of a hash, modulo 2^64; a clash only moves a cut
+    codes = (tokens * factors).sum(-1).sort(-1).values
+    distinct = 1 + (codes[:, 1:] != codes[:, :-1]).sum(-1)
+    filled = ((distinct + 1) * length).cumsum(0) // _TOKENS
+    return ((filled[1:] != filled[:-1]).nonzero()[:, 0] + 1).tolist()
 
 
-def _part(signal: Signal, kept: Tensor) -> Signal:
-    """Return the signal of some of the groups."""
-    parts = (signal.target, signal.advantage, signal.weights, signal.varied)
-    return Signal(*(None if part is None else part[kept] for part in parts))
-
-
-def _count(signal: Signal, groups: int) -> Tensor | float:
-    """Return how many groups the loss is a mean over: those that the signal did not drop."""
-    return groups if signal.weights is None else signal.group_count(tuple(range(signal.weights.ndim - 1)))
+def _some(signal: Signal, rows: Tensor) -> Signal:
+    """Return the signal of some of the prompts."""
+    values = (signal.target, signal.advantage, signal.weights, signal.varied)
+    return Signal(*(None if value is None else value[rows] for value in values))

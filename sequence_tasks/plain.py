@@ -4,11 +4,16 @@ Every sampled token costs a forward pass over the whole sequence so far; every c
 own; a token-level group runs one sequence per prefix state.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from common.draws import categorical
 from sequence_tasks.policy import Architecture, Parameters, attend, embed, finish_layer, log_probabilities, project
+
+SKIPS = False
+"""Whether training leaves out what has provably no gradient."""
 
 
 def sequence_log_probabilities(p: Parameters, shape: Architecture, sequences: Tensor) -> Tensor:
@@ -18,7 +23,7 @@ def sequence_log_probabilities(p: Parameters, shape: Architecture, sequences: Te
     causal = torch.ones(length, length, dtype=torch.bool).tril()
     hidden = embed(p, sequences.flatten(), positions)
     for layer in range(shape.layers):
-        queries, keys, values = (each.view(count, length, -1) for each in project(p, layer, hidden))
+        queries, keys, values = project(p, layer, hidden).view(count, length, -1).chunk(3, -1)
         hidden = finish_layer(p, layer, hidden, attend(shape.heads, queries, keys, values, causal).flatten(0, 1))
     return log_probabilities(p, hidden).view(count, length, -1)
 
@@ -34,7 +39,7 @@ def sample(p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -
         noise: uniform, [B, K, H].
 
     Returns:
-        Tokens, int64 [B, K, H], and their log-probabilities, [B, K, H].
+        Tokens, int64 [B, K, H], and log π over the vocabulary where they were drawn, [B, K, H, V].
     """
     batch, candidates, length = noise.shape
     sequences = prompts[:, None].expand(batch, candidates, -1).flatten(0, 1)
@@ -42,38 +47,40 @@ def sample(p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -
     for position in range(length):
         logp = sequence_log_probabilities(p, shape, sequences)[:, -1]
         tokens = categorical(logp, noise[:, :, position].flatten())
-        log_probs.append(logp.gather(1, tokens[:, None])[:, 0])
+        log_probs.append(logp)
         sequences = torch.cat([sequences, tokens[:, None]], 1)
     tokens = sequences[:, prompts.shape[1] :].view(batch, candidates, length)
-    return tokens, torch.stack(log_probs, -1).view(batch, candidates, length)
+    return tokens, torch.stack(log_probs, 1).view(batch, candidates, length, -1)
 
 
-def token_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
-    """Return log π of every emitted token, [B, K, H], each candidate run with a prompt of its own; differentiable.
+@dataclass(frozen=True)
+class Sequences:
+    """Prompts, int64 [B, H], and their completions, int64 [B, K, H]."""
 
-    Args:
-        p: one seed's parameters.
-        shape: the architecture.
-        prompts: int64 [B, H].
-        tokens: int64 [B, K, H].
-    """
+    prompts: Tensor
+    tokens: Tensor
+
+
+def lay_out(shape: Architecture, prompts: Tensor, tokens: Tensor) -> Sequences:
+    """Keep prompts and completions as they are."""
+    return Sequences(prompts, tokens)
+
+
+def token_log_probabilities(p: Parameters, shape: Architecture, sequences: Sequences) -> Tensor:
+    """Return log π of every emitted token, [B, K, H], each candidate run with a prompt of its own; differentiable."""
+    prompts, tokens = sequences.prompts, sequences.tokens
     batch, candidates, length = tokens.shape
-    sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
-    logp = sequence_log_probabilities(p, shape, sequences[:, :-1])[:, prompts.shape[1] - 1 :]
-    return logp.gather(-1, sequences[:, prompts.shape[1] :, None]).view(batch, candidates, length)
+    whole = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
+    logp = sequence_log_probabilities(p, shape, whole[:, :-1])[:, prompts.shape[1] - 1 :]
+    return logp.gather(-1, whole[:, prompts.shape[1] :, None]).view(batch, candidates, length)
 
 
-def state_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
+def state_log_probabilities(p: Parameters, shape: Architecture, sequences: Sequences) -> Tensor:
     """Return log π over the vocabulary at every prefix state of one trajectory a prompt, [B, H, V]; differentiable.
 
     One sequence per state: B·H of them.
-
-    Args:
-        p: one seed's parameters.
-        shape: the architecture.
-        prompts: int64 [B, H].
-        tokens: int64 [B, H].
     """
+    prompts, tokens = sequences.prompts, sequences.tokens[:, 0]
     states = []
     for position in range(tokens.shape[1]):
         prefixes = torch.cat([prompts, tokens[:, :position]], 1)

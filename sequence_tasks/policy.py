@@ -5,9 +5,8 @@ attention's as [width, heads, width / heads] and back, as in the author's artefa
 number of axes (arXiv 2604.06159; PAPER notes on the optimiser).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -104,32 +103,39 @@ class Architecture:
         return views
 
 
-class Heads(NamedTuple):
-    """Queries, keys and values of tokens, [T, width] each."""
-
-    queries: Tensor
-    keys: Tensor
-    values: Tensor
-
-
 def embed(p: Parameters, tokens: Tensor, positions: Tensor) -> Tensor:
     """Embed tokens at positions, both int64 [T], as [T, width]."""
     return F.embedding(tokens, p["token"]) + F.embedding(positions, p["position"])
 
 
-def project(p: Parameters, layer: int, hidden: Tensor) -> Heads:
-    """Normalise the residual stream [T, width] and project it to queries, keys and values."""
+def project(p: Parameters, layer: int, hidden: Tensor) -> Tensor:
+    """Normalise the residual stream [T, width] and project it to queries, keys and values, [T, 3·width]."""
     normed = _norm(p, f"{layer}.before_attention", hidden)
     weight = torch.cat([p[f"{layer}.{name}.weight"].flatten(1) for name in ("query", "key", "value")], 1)
     bias = torch.cat([p[f"{layer}.{name}.bias"].flatten() for name in ("query", "key", "value")])
-    return Heads(*torch.addmm(bias, normed, weight).chunk(3, -1))
+    return torch.addmm(bias, normed, weight)
 
 
-def finish_layer(p: Parameters, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
-    """Add attention's output and the feed-forward block to the residual stream, all [T, width]."""
+def gelu(x: Tensor) -> Tensor:
+    """GELU in its tanh form."""
+    return F.gelu(x, approximate="tanh")
+
+
+def finish_layer(
+    p: Parameters, layer: int, hidden: Tensor, attended: Tensor, activation: Callable[[Tensor], Tensor] = gelu
+) -> Tensor:
+    """Add attention's output and the feed-forward block to the residual stream, all [T, width].
+
+    Args:
+        p: one seed's parameters.
+        layer: its number.
+        hidden: the residual stream.
+        attended: attention's output.
+        activation: ``gelu``, or a faster way to compute it.
+    """
     hidden = hidden + torch.addmm(p[f"{layer}.attended.bias"], attended, p[f"{layer}.attended.weight"].flatten(0, 1))
     normed = _norm(p, f"{layer}.before_feed_forward", hidden)
-    inner = F.gelu(torch.addmm(p[f"{layer}.expand.bias"], normed, p[f"{layer}.expand.weight"]), approximate="tanh")
+    inner = activation(torch.addmm(p[f"{layer}.expand.bias"], normed, p[f"{layer}.expand.weight"]))
     return hidden + torch.addmm(p[f"{layer}.contract.bias"], inner, p[f"{layer}.contract.weight"])
 
 

@@ -3,7 +3,7 @@
 Exactly what ``sequence_tasks.plain`` computes, but every distinct prefix is computed once: a prompt is shared by its
 candidates, a common beginning by the candidates that have it, equal candidates and equal prompts by each other.
 Projections, feed-forward blocks and norms run over the nodes [T, width]. Attention runs over rows of nodes: the
-distinct prompts see themselves; the distinct completions see their prompt's keys and their own.
+distinct prompts see themselves; the distinct completions of a prompt see its keys and their own.
 """
 
 from dataclasses import dataclass
@@ -12,99 +12,142 @@ import torch
 from torch import Tensor
 
 from common.draws import categorical
-from sequence_tasks.policy import Architecture, Parameters, attend, embed, finish_layer, log_probabilities, project
+from sequence_tasks.kernels import Layout, Rows, attention, gelu, softmax
+from sequence_tasks.policy import Architecture, Parameters, embed, finish_layer, log_probabilities, project
 from sequence_tasks.trie import Trie, TrieBuilder, build_trie
+
+SKIPS = True
+"""Whether training leaves out what has provably no gradient."""
 
 
 @dataclass(frozen=True)
-class _Segment:
-    """Rows of nodes whose queries attend together: the prompts, or the completions."""
+class Sequences:
+    """Prompts with their completions as a trie, laid out once and then run under any parameters."""
 
-    rows: Tensor
-    """Nodes whose queries are computed, int64 [R, Q]."""
-    seen: Tensor
-    """Nodes whose keys each row sees, int64 [R, L]; the last Q are ``rows``."""
-    places: Tensor
-    """Where each of the segment's T' nodes stands first in the flattened rows, int64 [T']."""
-    causal: Tensor
-    """Which of the seen keys a query may see, bool [Q, L]."""
-
-    def attend(self, heads: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Return attention's output at the segment's nodes, [T', width], from all nodes' [T, width]."""
-        seen_keys, seen_values = _rows(keys, self.seen), _rows(values, self.seen)
-        rows = attend(heads, _rows(queries, self.rows), seen_keys, seen_values, self.causal)
-        return rows.flatten(0, 1).index_select(0, self.places)
+    trie: Trie
+    emitting: int
+    """The first node after which a token is emitted: the prompts' last ones come first, then the completions'."""
+    every_node: Layout
+    emitting_nodes: Layout
+    """For the last layer, where nothing else is needed of a prompt than what follows it."""
+    states: Tensor
+    """The states of each sequence, counted over the emitting nodes, int64 [N, H]."""
+    emitted: Tensor
+    """The tokens emitted there, int64 [N, H]."""
+    candidates: int
 
 
-def _rows(values: Tensor, at: Tensor) -> Tensor:
-    return values.index_select(0, at.flatten()).view(*at.shape, -1)
+def lay_out(shape: Architecture, prompts: Tensor, tokens: Tensor) -> Sequences:
+    """Lay out prompts, int64 [B, H], and completions, int64 [B, K, H]."""
+    batch, candidates, _ = tokens.shape
+    length = prompts.shape[1]
+    sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
+    trie = build_trie(sequences[:, :-1], shape.vocabulary)
+    emitting, nodes, table = trie.levels[length - 1], len(trie.tokens), 3 * shape.heads * len(trie.tokens)
+    every = (_prompts(trie, length, shape.heads), *_completions(trie, length, shape.heads, 0))
+    last = (_prompt_ends(trie, length, shape.heads), *_completions(trie, length, shape.heads, emitting))
+    return Sequences(
+        trie,
+        emitting,
+        Layout.of(every, nodes, table),
+        Layout.of(last, nodes - emitting, table),
+        trie.nodes[:, length - 1 :] - emitting,
+        sequences[:, length:],
+        candidates,
+    )
 
 
-def _segments(trie: Trie, prompt_length: int) -> list[_Segment]:
-    """Cut a trie of prompts and completions into the rows whose attention is computed."""
-    length = trie.nodes.shape[1]
+def _distinct(trie: Trie, length: int) -> tuple[Tensor, Tensor]:
+    """Return the nodes of the distinct beginnings of this length, [R, length], and to which each sequence belongs."""
+    last, end = trie.levels[length - 1], trie.levels[length]
+    return trie.nodes[trie.first[last:end], :length], trie.nodes[:, length - 1] - last
+
+
+def _prompts(trie: Trie, length: int, heads: int) -> Rows:
+    """All nodes of the distinct prompts: each is a row, without a context."""
+    rows, row_of_sequence = _distinct(trie, length)
+    wanted = torch.arange(trie.levels[length])
+    at = row_of_sequence[trie.first[wanted]] * length + trie.positions[wanted]
+    return Rows.locate(rows[None], rows.new_empty(1, 0), wanted, at, heads)
+
+
+def _prompt_ends(trie: Trie, length: int, heads: int) -> Rows:
+    """The last node of each distinct prompt: a row of one node, whose context is the rest of the prompt."""
+    rows, _ = _distinct(trie, length)
+    every = torch.arange(len(rows))
+    return Rows.locate(rows[:, None, -1:], rows[:, :-1], every, every, heads)
+
+
+def _completions(trie: Trie, length: int, heads: int, first_output: int) -> list[Rows]:
+    """The nodes of the distinct completions: each a row, grouped by prompt, which is their context.
+
+    Groups are padded to the next power of two of rows, and those of equal size computed together.
+    """
+    whole = trie.nodes.shape[1]
+    if whole == length:
+        return []
+    rows, row_of_sequence = _distinct(trie, whole)
+    prompts = rows[:, length - 1] - trie.levels[length - 1]  # ascending
+    counts = torch.bincount(prompts)
+    starts = counts.cumsum(0) - counts
+    sizes = 2 ** (counts - 1).double().add(1).log2().ceil().long()
+    nodes = torch.arange(trie.levels[length], trie.levels[whole])
+    row_of_node = row_of_sequence[trie.first[nodes]]
+    prompt_of_node = prompts[row_of_node]
     segments = []
-    for start, stop in ((0, prompt_length), (prompt_length, length)):
-        if start == stop:
-            continue
-        begin, last, end = trie.levels[start], trie.levels[stop - 1], trie.levels[stop]
-        rows = trie.nodes.index_select(0, trie.first[last:end])  # one a distinct row
-        row_of_node = (trie.nodes[:, stop - 1] - last)[trie.first[begin:end]]
-        places = row_of_node * (stop - start) + trie.positions[begin:end] - start
-        causal = torch.ones(stop - start, stop, dtype=torch.bool).tril(start)
-        segments.append(_Segment(rows[:, start:stop], rows[:, :stop], places, causal))
+    for size in sizes.unique().tolist():
+        group = (sizes == size).nonzero()[:, 0]
+        taken = starts[group, None] + torch.arange(size).minimum(counts[group, None] - 1)
+        number = torch.zeros_like(counts).index_copy_(0, group, torch.arange(len(group)))
+        here = sizes[prompt_of_node] == size
+        prompt, row = prompt_of_node[here], row_of_node[here]
+        place = number[prompt] * size + row - starts[prompt]
+        at = place * (whole - length) + trie.positions[nodes[here]] - length
+        own, context = rows[taken][..., length:], rows[starts[group], :length]
+        segments.append(Rows.locate(own, context, nodes[here] - first_output, at, heads))
     return segments
 
 
-def _hidden(p: Parameters, shape: Architecture, trie: Trie, prompt_length: int) -> Tensor:
-    """Return the residual stream after the last layer at every node, [T, width]."""
-    segments = _segments(trie, prompt_length)
+def log_probabilities_of_states(p: Parameters, shape: Architecture, sequences: Sequences) -> Tensor:
+    """Return log π over the vocabulary at every emitting node, [T', V]; differentiable."""
+    trie = sequences.trie
     hidden = embed(p, trie.tokens, trie.positions)
     for layer in range(shape.layers):
-        heads = project(p, layer, hidden)
-        attended = torch.cat([segment.attend(shape.heads, *heads) for segment in segments])
-        hidden = finish_layer(p, layer, hidden, attended)
-    return hidden
+        projected = project(p, layer, hidden)
+        if layer < shape.layers - 1:
+            attended = attention(projected, shape.heads, sequences.every_node)
+        else:
+            attended = attention(projected, shape.heads, sequences.emitting_nodes)
+            hidden = hidden[sequences.emitting :]
+        hidden = finish_layer(p, layer, hidden, attended, gelu)
+    return log_probabilities(p, hidden)
 
 
-def token_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
-    """Return log π of every emitted token, [B, K, H], differentiable; equals ``plain.token_log_probabilities``.
+def token_log_probabilities(p: Parameters, shape: Architecture, sequences: Sequences) -> Tensor:
+    """Return log π of every emitted token, [B, K, H]; differentiable.
 
     Args:
         p: one seed's parameters.
         shape: the architecture.
-        prompts: int64 [B, H].
-        tokens: int64 [B, K, H].
+        sequences: from ``lay_out``.
     """
-    batch, candidates, length = tokens.shape
-    if batch == 0:
-        return torch.zeros(tokens.shape, dtype=p["token"].dtype)
-    sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
-    states = _state_log_probabilities(p, shape, sequences[:, :-1], prompts.shape[1])
-    return states.gather(-1, sequences[:, prompts.shape[1] :, None]).view(batch, candidates, length)
+    logp = log_probabilities_of_states(p, shape, sequences).flatten()
+    tokens = logp.index_select(0, (sequences.states * shape.vocabulary + sequences.emitted).flatten())
+    return tokens.view(-1, sequences.candidates, sequences.states.shape[1])
 
 
-def state_log_probabilities(p: Parameters, shape: Architecture, prompts: Tensor, tokens: Tensor) -> Tensor:
+def state_log_probabilities(p: Parameters, shape: Architecture, sequences: Sequences) -> Tensor:
     """Return log π over the vocabulary at every prefix state of one trajectory a prompt, [B, H, V]; differentiable.
 
-    One causal pass gives all states; equals ``plain.state_log_probabilities``.
+    One causal pass gives all states.
 
     Args:
         p: one seed's parameters.
         shape: the architecture.
-        prompts: int64 [B, H].
-        tokens: int64 [B, H].
+        sequences: from ``lay_out``, of one completion a prompt.
     """
-    return _state_log_probabilities(p, shape, torch.cat([prompts, tokens[:, :-1]], 1), prompts.shape[1])
-
-
-def _state_log_probabilities(p: Parameters, shape: Architecture, sequences: Tensor, prompt_length: int) -> Tensor:
-    """Return log π after the last prompt position and every later one, [N, L − H + 1, V], of sequences [N, L]."""
-    trie = build_trie(sequences, shape.vocabulary)
-    hidden = _hidden(p, shape, trie, prompt_length)
-    emitting = trie.levels[prompt_length - 1]
-    logp = log_probabilities(p, hidden[emitting:])
-    return _rows(logp, trie.nodes[:, prompt_length - 1 :] - emitting)
+    logp = log_probabilities_of_states(p, shape, sequences)
+    return logp.index_select(0, sequences.states.flatten()).view(*sequences.states.shape, -1)
 
 
 @torch.no_grad()
@@ -118,66 +161,101 @@ def sample(p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -
         noise: uniform, [B, K, H].
 
     Returns:
-        Tokens, int64 [B, K, H], and their log-probabilities, [B, K, H].
+        Tokens, int64 [B, K, H], and log π over the vocabulary where they were drawn, [B, K, H, V].
     """
     batch, candidates, length = noise.shape
-    prompt_length = prompts.shape[1]
     noise = noise.flatten(0, 1)
-    sequences = prompts.repeat_interleave(candidates, 0)
-    builder = TrieBuilder(len(sequences), shape.vocabulary)
-    for column in sequences.unbind(1):
-        builder.append(column)
-    cache = _Cache(p, shape)
-    states = cache.prefill(builder.trie(), prompt_length)
+    cache = _Cache(p, shape, build_trie(prompts, shape.vocabulary), candidates)
+    states = cache.states_after_prompts()
     tokens, log_probs = [], []
     for position in range(length):
-        logp = states.index_select(0, builder.branch)
-        tokens.append(categorical(logp, noise[:, position]))
-        log_probs.append(logp.gather(1, tokens[-1][:, None])[:, 0])
+        log_probs.append(states.index_select(0, cache.branch))
+        tokens.append(categorical(log_probs[-1], noise[:, position]))
         if position < length - 1:
-            first = builder.append(tokens[-1])
-            states = cache.extend(builder.trie(), first)
+            states = cache.states_after(tokens[-1])
     return (
         torch.stack(tokens, -1).view(batch, candidates, length),
-        torch.stack(log_probs, -1).view(batch, candidates, length),
+        torch.stack(log_probs, 1).view(batch, candidates, length, -1),
     )
 
 
 class _Cache:
-    """Keys and values of every node so far, layer by layer."""
+    """Keys and values so far, of the prompts and of the completions' nodes, layer by layer."""
 
-    def __init__(self, p: Parameters, shape: Architecture) -> None:
+    def __init__(self, p: Parameters, shape: Architecture, prompts: Trie, candidates: int) -> None:
         self._p = p
         self._shape = shape
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
+        self._prompts = prompts
+        self._prompt_nodes, prompt_of_sequence = _distinct(prompts, prompts.nodes.shape[1])
+        self._prompt = prompt_of_sequence.repeat_interleave(candidates)
+        self._completions = TrieBuilder(self._prompt, shape.vocabulary)
+        self._seen: list[tuple[Tensor, Tensor]] = []
+        """Of each layer: the prompts' keys and values, [P·heads, H, d] each."""
+        self._tables: list[Tensor] = []
+        """Of each layer: keys and values of the completions' nodes, [T·2·heads, d]."""
 
-    def prefill(self, trie: Trie, prompt_length: int) -> Tensor:
+    @property
+    def branch(self) -> Tensor:
+        """Which of the newest states each sequence is in, int64 [N]."""
+        return self._completions.branch
+
+    def states_after_prompts(self) -> Tensor:
         """Run the prompts; return log π after each distinct one, [P, V]."""
-        (segment,) = _segments(trie, prompt_length)
+        shape, trie = self._shape, self._prompts
+        rows = _prompts(trie, self._prompt_nodes.shape[1], shape.heads)
+        layout = Layout.of((rows,), len(trie.tokens), 3 * shape.heads * len(trie.tokens))
         hidden = embed(self._p, trie.tokens, trie.positions)
-        for layer in range(self._shape.layers):
-            heads = project(self._p, layer, hidden)
-            self._keys.append(heads.keys)
-            self._values.append(heads.values)
-            hidden = finish_layer(self._p, layer, hidden, segment.attend(self._shape.heads, *heads))
-        return log_probabilities(self._p, hidden[trie.levels[prompt_length - 1] :])
+        for layer in range(shape.layers):
+            projected = project(self._p, layer, hidden)
+            split = projected[self._prompt_nodes].unflatten(-1, (3, shape.heads, -1))  # [P, H, 3, heads, d]
+            _, keys, values = split.permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
+            self._seen.append((keys, values))
+            self._tables.append(keys.new_empty(0, keys.shape[-1]))
+            hidden = finish_layer(self._p, layer, hidden, attention(projected, shape.heads, layout), gelu)
+        return log_probabilities(self._p, hidden[trie.levels[-2] :])
 
-    def extend(self, trie: Trie, first: Tensor) -> Tensor:
-        """Run the nodes of the newest level, each seeing its own path; return log π after each, [T', V].
-
-        Args:
-            trie: with the newest level.
-            first: the first sequence through each of its nodes.
-        """
-        seen = trie.nodes.index_select(0, first)
-        new = seen[:, -1]
-        hidden = embed(self._p, trie.tokens[new], trie.positions[new])
+    def states_after(self, tokens: Tensor) -> Tensor:
+        """Add a token to every sequence, int64 [N]; return log π after each distinct sequence, [R, V]."""
+        first = self._completions.append(tokens)
+        trie = self._completions.trie()
+        path = trie.nodes.index_select(0, first)  # [R, t]
+        new = path[:, -1]
+        hidden = embed(self._p, trie.tokens[new], trie.positions[new] + self._prompt_nodes.shape[1])
+        heads = self._shape.heads
+        head = torch.arange(heads)
+        slots = (path.unsqueeze(1) * 2 * heads + head[:, None]).flatten()  # of keys; the values' follow
+        places, padded = self._padded_places(self._prompt.index_select(0, first), heads)
         for layer in range(self._shape.layers):
-            queries, keys, values = project(self._p, layer, hidden)
-            self._keys[layer] = torch.cat([self._keys[layer], keys])
-            self._values[layer] = torch.cat([self._values[layer], values])
-            seen_keys, seen_values = _rows(self._keys[layer], seen), _rows(self._values[layer], seen)
-            attended = attend(self._shape.heads, queries.unsqueeze(1), seen_keys, seen_values).squeeze(1)
-            hidden = finish_layer(self._p, layer, hidden, attended)
+            queries, added = project(self._p, layer, hidden).split([hidden.shape[1], 2 * hidden.shape[1]], 1)
+            depth = hidden.shape[1] // heads
+            table = torch.cat([self._tables[layer], added.reshape(-1, depth)])
+            self._tables[layer] = table
+            keys, values = (
+                table.index_select(0, at).view(len(first) * heads, -1, depth) for at in (slots, slots + heads)
+            )
+            asking = queries.reshape(-1, depth) * depth**-0.5  # [R·heads, d]
+            seen_keys, seen_values = self._seen[layer]
+            to_prompt = torch.bmm(_spread(asking, places, padded), seen_keys.mT).flatten(0, 1).index_select(0, places)
+            to_own = torch.bmm(asking[:, None], keys.mT)[:, 0]
+            weights = softmax(torch.cat([to_prompt, to_own], -1))
+            context = seen_keys.shape[1]
+            output = torch.bmm(weights[:, None, context:], values)[:, 0]
+            from_prompt = torch.bmm(_spread(weights[:, :context], places, padded), seen_values)
+            output += from_prompt.flatten(0, 1).index_select(0, places)
+            hidden = finish_layer(self._p, layer, hidden, output.view(len(first), -1), gelu)
         return log_probabilities(self._p, hidden)
+
+    def _padded_places(self, prompt: Tensor, heads: int) -> tuple[Tensor, tuple[int, int]]:
+        """Return where rows, of ascending prompts [R], stand in [P·heads, m], int64 [R·heads], and that shape."""
+        prompts = len(self._prompt_nodes)
+        counts = torch.bincount(prompt, minlength=prompts)
+        largest = int(counts.max())
+        within = torch.arange(len(prompt)) - (counts.cumsum(0) - counts)[prompt]
+        places = (prompt[:, None] * heads + torch.arange(heads)) * largest + within[:, None]
+        return places.flatten(), (prompts * heads, largest)
+
+
+def _spread(values: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Put rows [R, n] at places of [groups, m, n], zeros elsewhere."""
+    spread = values.new_zeros(shape[0] * shape[1], values.shape[-1])
+    return spread.index_copy_(0, places, values).view(*shape, -1)

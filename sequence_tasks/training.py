@@ -10,7 +10,7 @@ from common.optim import StackedMuon
 from common.runs.settings import FLOAT_TYPES
 from common.runs.trainer import Records, require_finite
 from sequence_tasks import shared
-from sequence_tasks.episode import Draws, Engine, Rollout, epoch_loss, roll_out
+from sequence_tasks.episode import Draws, Engine, Part, Rollout, part_loss, parts, roll_out
 from sequence_tasks.policy import Architecture
 from sequence_tasks.settings import SequenceTask
 
@@ -74,26 +74,31 @@ class SequenceTrainer:
         sampled = torch.stack([rollout.logp_old.sum() for rollout in rollouts])
         require_finite(sampled, "log-probability of a rollout", self.step, self.seeds)
         gradient_norm = update_norm = torch.zeros(len(self.seeds), dtype=torch.float64)
+        laid_out: list[list[Part]] = []
         for epoch in range(self.settings.epochs):
-            gradients = self._gradients(rollouts, epoch)
+            if epoch < 2:  # what may be left out differs on the snapshot
+                laid_out = [
+                    parts(self._engine, self._shape, self._objective, rollout, snapshot=epoch == 0)
+                    for rollout in rollouts
+                ]
+            gradients = self._gradients(laid_out, epoch)
             if epoch == 0:
                 gradient_norm = _norm(gradients)
             update_norm = update_norm + self._optimiser.step(self._laid_out(gradients)).double().cpu()
         measured = torch.stack([_rollout_metrics(rollout) for rollout in rollouts])
         return torch.cat([measured[:, :2], gradient_norm[:, None], update_norm[:, None], measured[:, 2:]], 1)
 
-    def _gradients(self, rollouts: Sequence[Rollout], epoch: int) -> dict[str, Tensor]:
+    def _gradients(self, laid_out: Sequence[Sequence[Part]], epoch: int) -> dict[str, Tensor]:
         """Return the gradients of an epoch, [S, ...] each."""
         gradients = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
         losses = torch.zeros(len(self.seeds))
-        for index, rollout in enumerate(rollouts):
+        for index, seed_parts in enumerate(laid_out):
             leaves = {name: value.detach().requires_grad_() for name, value in self._of(index).items()}
-            loss = epoch_loss(self._engine, leaves, self._shape, self._objective, rollout, epoch)
-            if loss is None:
-                continue
-            losses[index] = loss.detach()
-            for name, gradient in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
-                gradients[name][index] = gradient
+            for part in seed_parts:
+                loss = part_loss(self._engine, leaves, self._shape, self._objective, part)
+                losses[index] += loss.detach()
+                for name, gradient in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
+                    gradients[name][index] += gradient
         require_finite(losses, f"loss of epoch {epoch}", self.step, self.seeds)
         require_finite(_norm(gradients), f"gradient of epoch {epoch}", self.step, self.seeds)
         return gradients

@@ -29,10 +29,11 @@ class Trie:
 class TrieBuilder:
     """Grows a trie by one position at a time, as the tokens of N sequences become known."""
 
-    def __init__(self, sequences: int, vocabulary: int) -> None:
+    def __init__(self, branch: Tensor, vocabulary: int) -> None:
         self._vocabulary = vocabulary
-        self.branch = torch.zeros(sequences, dtype=torch.int64)
-        """The node of the newest level on which each sequence is, counted within the level, int64 [N]."""
+        self.branch = branch
+        """The node of the newest level on which each sequence is, counted within the level, int64 [N]; at first, which
+        root it grows from."""
         self._levels = [0]
         self._tokens: list[Tensor] = []
         self._positions: list[Tensor] = []
@@ -65,7 +66,7 @@ class TrieBuilder:
 
 def build_trie(sequences: Tensor, vocabulary: int) -> Trie:
     """Return the trie of sequences, int64 [N, L] with tokens below ``vocabulary``."""
-    builder = TrieBuilder(len(sequences), vocabulary)
+    builder = TrieBuilder(torch.zeros(len(sequences), dtype=torch.int64), vocabulary)
     for tokens in sequences.unbind(1):
         builder.append(tokens)
     return builder.trie()

@@ -18,8 +18,8 @@ class Experiment:
     """``trainer(settings, seeds, device, config)``: the settings, the block's seeds (a sequence of int), a
     ``torch.device``, and the whole configuration (a mapping) for what is no setting, e.g. where data lie."""
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """``prepare(config)`` returns settings that follow from the configuration (data to be fetched first, say, or a value
-    that depends on the objective); it may raise ValueError."""
+    """``prepare(config)`` returns settings that follow from the configuration, e.g. from data that are fetched first
+    or from the objective; it may raise ValueError."""
 
 
 def experiments_of(track: str) -> dict[str, Experiment]:

@@ -83,13 +83,29 @@ class Objective:
             identical: whether all candidates of a group are the same, bool [...].
             snapshot: whether θ is still that of the rollout (before the first step of the first epoch).
         """
-        if isinstance(self.signal, Target) and isinstance(self.loss, CrossEntropy):
-            return identical | equal_scores if self.signal.anchored and snapshot else identical.clone()
-        if isinstance(self.signal, GroupAdvantage) and isinstance(self.loss, ClippedSurrogate | PolicyGradient):
-            pulls_back = isinstance(self.loss, ClippedSurrogate) and self.loss.beta > 0
-            if self.signal.drop_zero_variance or snapshot or not pulls_back:
+        signal, loss = self.signal, self.loss
+        if type(signal) is Target and type(loss) is CrossEntropy:
+            return identical | equal_scores if signal.anchored and snapshot else identical.clone()
+        if type(signal) is GroupAdvantage and (type(loss) is ClippedSurrogate or type(loss) is PolicyGradient):
+            pulls_back = type(loss) is ClippedSurrogate and loss.beta > 0
+            if signal.drop_zero_variance or snapshot or not pulls_back:
                 return equal_scores.clone()
         return equal_scores & False
+
+    def ignores_zero_advantages(self, *, snapshot: bool) -> bool:
+        """Whether samples of advantage 0 provably leave the parameters alone; for objectives without groups.
+
+        A·f(ℓ) has no gradient there, and a KL term has none on the snapshot. Rules of your own, subclasses of these
+        included, are never taken for granted.
+
+        Args:
+            snapshot: whether θ is still that of the rollout (before the first step of the first epoch).
+        """
+        if type(self.signal) is not Advantage:
+            return False
+        if type(self.loss) is ClippedSurrogate:
+            return snapshot or self.loss.beta == 0
+        return type(self.loss) in (PolicyGradient, DelightfulGradient)
 
 
 _REGISTRY: dict[str, Objective] = {}

@@ -25,6 +25,16 @@ def rollout_inputs(vocabulary, length, candidates, batch, dtype):
     return prompts, torch.rand(batch, candidates, length, generator=generator, dtype=torch.float64).to(dtype)
 
 
+def scored(module, parameters, shape, prompts, tokens):
+    return module.token_log_probabilities(parameters, shape, module.lay_out(shape, prompts, tokens))
+
+
+def sampled_tokens(parameters, shape, prompts, noise):
+    """Tokens and their log-probabilities, [B, K, H] each."""
+    tokens, states = plain.sample(parameters, shape, prompts, noise)
+    return tokens, states.gather(-1, tokens[..., None])[..., 0]
+
+
 def gradients(loss, parameters):
     found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     pairs = zip(found, parameters.values(), strict=True)
@@ -47,6 +57,7 @@ def test_the_same_samples_from_the_same_noise(size, heads):
     prompts, noise = rollout_inputs(vocabulary, length, candidates, batch, torch.float64)
     fast_tokens, fast_logp = shared.sample(parameters, shape, prompts, noise)
     tokens, logp = plain.sample(parameters, shape, prompts, noise)
+    assert logp.shape == (batch, candidates, length, vocabulary)
     assert torch.equal(fast_tokens, tokens)
     torch.testing.assert_close(fast_logp, logp, rtol=0, atol=1e-12)
     assert not fast_logp.requires_grad
@@ -59,9 +70,8 @@ def test_the_same_log_probabilities_and_gradients(size, sharpness, dtype):
     vocabulary, length, candidates, batch = size
     shape, parameters = policy(vocabulary, length, dtype, sharpness)
     prompts, noise = rollout_inputs(vocabulary, length, candidates, batch, dtype)
-    tokens, sampled_logp = plain.sample(parameters, shape, prompts, noise)
-    fast = shared.token_log_probabilities(parameters, shape, prompts, tokens)
-    slow = plain.token_log_probabilities(parameters, shape, prompts, tokens)
+    tokens, sampled_logp = sampled_tokens(parameters, shape, prompts, noise)
+    fast, slow = (scored(module, parameters, shape, prompts, tokens) for module in (shared, plain))
     tolerance = 1e-5 if dtype == torch.float32 else 1e-11
     torch.testing.assert_close(fast, slow, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(slow, sampled_logp, rtol=tolerance, atol=tolerance)
@@ -83,10 +93,13 @@ def test_one_causal_pass_gives_every_prefix_state(size, dtype):
     vocabulary, length, _, batch = size
     shape, parameters = policy(vocabulary, length, dtype)
     prompts, noise = rollout_inputs(vocabulary, length, 1, batch, dtype)
-    tokens = plain.sample(parameters, shape, prompts, noise)[0][:, 0]
-    fast = shared.state_log_probabilities(parameters, shape, prompts, tokens)
-    slow = plain.state_log_probabilities(parameters, shape, prompts, tokens)
+    tokens, sampled = plain.sample(parameters, shape, prompts, noise)
+    fast, slow = (
+        module.state_log_probabilities(parameters, shape, module.lay_out(shape, prompts, tokens))
+        for module in (shared, plain)
+    )
     tolerance = 1e-5 if dtype == torch.float32 else 1e-11
+    torch.testing.assert_close(slow, sampled[:, 0], rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(fast, slow, rtol=tolerance, atol=tolerance)
     weights = torch.randn(fast.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64).to(dtype)
     assert_same_gradient(*(gradients((each * weights).sum(), parameters) for each in (fast, slow)))
@@ -99,7 +112,7 @@ def test_every_group_objective_has_the_same_gradient(name, duplicates, scores):
     """Off the snapshot, so that KL terms and the pull back to p_old take part."""
     shape, parameters = policy(2, 5, torch.float64)
     prompts, noise = rollout_inputs(2, 5, 6, 8, torch.float64)
-    tokens, logp_old = plain.sample(parameters, shape, prompts, noise)
+    tokens, logp_old = sampled_tokens(parameters, shape, prompts, noise)
     if duplicates != "none":
         tokens[:, 1:4] = tokens[:, :1]
         logp_old[:, 1:4] = logp_old[:, :1]
@@ -119,7 +132,7 @@ def test_every_group_objective_has_the_same_gradient(name, duplicates, scores):
     signal = objective.signal(values, old)
 
     def gradient(module):
-        logp = module.token_log_probabilities(parameters, shape, prompts, tokens).sum(-1)
+        logp = scored(module, parameters, shape, prompts, tokens).sum(-1)
         return gradients(reduce(objective.loss(logp, old, signal), signal.weights, normaliser=8), parameters)
 
     assert_same_gradient(gradient(shared), gradient(plain))
@@ -129,19 +142,13 @@ def test_every_group_objective_has_the_same_gradient(name, duplicates, scores):
 def test_every_token_objective_has_the_same_gradient(name):
     shape, parameters = policy(2, 5, torch.float64)
     prompts, noise = rollout_inputs(2, 5, 1, 30, torch.float64)
-    tokens, logp_old = (each[:, 0] for each in plain.sample(parameters, shape, prompts, noise))
+    tokens, logp_old = (each[:, 0] for each in sampled_tokens(parameters, shape, prompts, noise))
     rewards = (tokens == prompts.flip(-1)).double()
     objective = objectives.get(name)
     signal = objective.signal(rewards, logp_old, baseline=rewards.mean(0))
 
     def gradient(module):
-        logp = module.token_log_probabilities(parameters, shape, prompts, tokens[:, None])[:, 0]
+        logp = scored(module, parameters, shape, prompts, tokens[:, None])[:, 0]
         return gradients(reduce(objective.loss(logp, logp_old, signal), normaliser=30), parameters)
 
     assert_same_gradient(gradient(shared), gradient(plain))
-
-
-def test_no_groups_left_is_no_work_and_no_error():
-    shape, parameters = policy(2, 3, torch.float64)
-    nothing = torch.empty(0, 4, 3, dtype=torch.int64)
-    assert shared.token_log_probabilities(parameters, shape, nothing[:, 0], nothing).shape == (0, 4, 3)
