@@ -21,7 +21,7 @@ from sequence_tasks.policy import Architecture, Parameters
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.task import TARGETS, token_rewards
 
-_TOKENS = 4096
+_TOKENS = 3000
 """Distinct tokens, prompts included, that are scored at a time."""
 
 
@@ -122,43 +122,42 @@ def _still_right(rewards: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(rewards[:, :1]), rewards[:, :-1]], 1)
 
 
-def parts(engine: Engine, shape: Architecture, objective: Objective, rollout: Rollout, *, snapshot: bool) -> list[Part]:
-    """Lay a rollout out for its gradient epochs, cut up so that a part's numbers stay in the processor's cache.
+def trained_on(engine: Engine, objective: Objective, rollout: Rollout, *, snapshot: bool) -> Tensor:
+    """Return the prompts that take part in a gradient epoch, int64 [B'].
 
-    Prompts whose gradient is provably zero are left out of the computation, not of the mean; where that is all of
-    them, there are no parts.
+    Those whose gradient is provably zero are left out of the computation, not of the mean.
 
     Args:
-        engine: how sequences are scored.
-        shape: the architecture.
+        engine: whether it leaves anything out.
         objective: declares what may be left out.
         rollout: the rollout.
         snapshot: whether the parameters are still those of the rollout, as in the first epoch.
     """
+    every = torch.arange(len(rollout.prompts))
+    return every[~_zero_gradient(objective, rollout, snapshot)] if engine.SKIPS else every
+
+
+def parts(engine: Engine, shape: Architecture, rollout: Rollout, chosen: Tensor) -> list[Part]:
+    """Lay chosen prompts out for their gradient epochs, in parts whose numbers stay in the processor's cache."""
     signal = rollout.signal
-    groups = signal.target if signal.target is not None else signal.advantage
-    assert groups is not None
-    whole = math.prod(groups.shape[:-1])
-    normaliser = whole if signal.weights is None else signal.group_count(tuple(range(groups.ndim - 1)))
-    if rollout.kind == "trajectory":
-        normaliser = len(rollout.prompts)
-    chosen = torch.arange(len(rollout.prompts))
-    if engine.SKIPS:
-        chosen = chosen[~_zero_gradient(objective, rollout, snapshot)]
-    cut = []
-    for rows in chosen.tensor_split(_cuts(rollout.tokens[chosen])):
-        if len(rows):
-            cut.append(
-                Part(
-                    rollout.kind,
-                    engine.lay_out(shape, rollout.prompts[rows], rollout.tokens[rows]),
-                    None if rollout.picked is None else rollout.picked[rows],
-                    rollout.logp_old[rows],
-                    _some(signal, rows),
-                    normaliser,
-                )
-            )
-    return cut
+    values = signal.target if signal.target is not None else signal.advantage
+    assert values is not None
+    normaliser: float | Tensor = len(rollout.prompts)
+    if rollout.kind != "trajectory":
+        groups = math.prod(values.shape[:-1])
+        normaliser = groups if signal.weights is None else signal.group_count(tuple(range(values.ndim - 1)))
+    return [
+        Part(
+            rollout.kind,
+            engine.lay_out(shape, rollout.prompts[rows], rollout.tokens[rows]),
+            None if rollout.picked is None else rollout.picked[rows],
+            rollout.logp_old[rows],
+            _some(signal, rows),
+            normaliser,
+        )
+        for rows in chosen.tensor_split(_cuts(rollout.tokens[chosen]))
+        if len(rows)
+    ]
 
 
 def part_loss(engine: Engine, p: Parameters, shape: Architecture, objective: Objective, part: Part) -> Tensor:

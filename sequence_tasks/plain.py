@@ -1,7 +1,8 @@
 """The plain way, kept as the oracle of tests and benchmark: no cache, no sharing, every sequence on its own.
 
-Every sampled token costs a forward pass over the whole sequence so far; every candidate is trained with a prompt of its
-own; a token-level group runs one sequence per prefix state.
+It does what the author's artefact does (arXiv 2604.06159): shapes are fixed, so every sampled token costs a forward pass
+over a whole sequence of 2H tokens; every candidate is trained with a prompt of its own; a token-level group runs one
+whole sequence per prefix state. Whatever stands after a position cannot be seen from it.
 """
 
 from dataclasses import dataclass
@@ -42,14 +43,15 @@ def sample(p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -
         Tokens, int64 [B, K, H], and log π over the vocabulary where they were drawn, [B, K, H, V].
     """
     batch, candidates, length = noise.shape
-    sequences = prompts[:, None].expand(batch, candidates, -1).flatten(0, 1)
+    first = prompts.shape[1]
+    sequences = prompts.new_zeros(batch * candidates, first + length)
+    sequences[:, :first] = prompts.repeat_interleave(candidates, 0)
     log_probs = []
     for position in range(length):
-        logp = sequence_log_probabilities(p, shape, sequences)[:, -1]
-        tokens = categorical(logp, noise[:, :, position].flatten())
+        logp = sequence_log_probabilities(p, shape, sequences)[:, first + position - 1]
+        sequences[:, first + position] = categorical(logp, noise[:, :, position].flatten())
         log_probs.append(logp)
-        sequences = torch.cat([sequences, tokens[:, None]], 1)
-    tokens = sequences[:, prompts.shape[1] :].view(batch, candidates, length)
+    tokens = sequences[:, first:].view(batch, candidates, length)
     return tokens, torch.stack(log_probs, 1).view(batch, candidates, length, -1)
 
 
@@ -71,7 +73,7 @@ def token_log_probabilities(p: Parameters, shape: Architecture, sequences: Seque
     prompts, tokens = sequences.prompts, sequences.tokens
     batch, candidates, length = tokens.shape
     whole = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
-    logp = sequence_log_probabilities(p, shape, whole[:, :-1])[:, prompts.shape[1] - 1 :]
+    logp = sequence_log_probabilities(p, shape, whole)[:, prompts.shape[1] - 1 : -1]
     return logp.gather(-1, whole[:, prompts.shape[1] :, None]).view(batch, candidates, length)
 
 
@@ -80,9 +82,8 @@ def state_log_probabilities(p: Parameters, shape: Architecture, sequences: Seque
 
     One sequence per state: B·H of them.
     """
-    prompts, tokens = sequences.prompts, sequences.tokens[:, 0]
-    states = []
-    for position in range(tokens.shape[1]):
-        prefixes = torch.cat([prompts, tokens[:, :position]], 1)
-        states.append(sequence_log_probabilities(p, shape, prefixes)[:, -1])
-    return torch.stack(states, 1)
+    batch, _, length = sequences.tokens.shape
+    whole = torch.cat([sequences.prompts, sequences.tokens[:, 0]], 1).repeat_interleave(length, 0)
+    logp = sequence_log_probabilities(p, shape, whole).view(batch, length, whole.shape[1], -1)
+    state = torch.arange(length)
+    return logp[:, state, sequences.prompts.shape[1] - 1 + state]

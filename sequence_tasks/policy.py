@@ -17,7 +17,7 @@ from common import draws
 Parameters = Mapping[str, Tensor]
 """One seed's parameters by name."""
 
-_NORM_EPSILON = 1e-6
+NORM_EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
@@ -159,4 +159,4 @@ def attend(heads: int, queries: Tensor, keys: Tensor, values: Tensor, allowed: T
 
 
 def _norm(p: Parameters, name: str, hidden: Tensor) -> Tensor:
-    return F.layer_norm(hidden, hidden.shape[-1:], p[f"{name}.scale"], p[f"{name}.bias"], _NORM_EPSILON)
+    return F.layer_norm(hidden, hidden.shape[-1:], p[f"{name}.scale"], p[f"{name}.bias"], NORM_EPSILON)

@@ -44,8 +44,10 @@ def lay_out(shape: Architecture, prompts: Tensor, tokens: Tensor) -> Sequences:
     sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
     trie = build_trie(sequences[:, :-1], shape.vocabulary)
     emitting, nodes, table = trie.levels[length - 1], len(trie.tokens), 3 * shape.heads * len(trie.tokens)
-    every = (_prompts(trie, length, shape.heads), *_completions(trie, length, shape.heads, 0))
-    last = (_prompt_ends(trie, length, shape.heads), *_completions(trie, length, shape.heads, emitting))
+    completions = _completions(trie, length, shape.heads)
+    every = (_prompts(trie, length, shape.heads), *completions)
+    ends = _prompt_ends(trie, length, shape.heads)
+    last = (ends, *(rows.counted_from(emitting, shape.heads) for rows in completions))
     return Sequences(
         trie,
         emitting,
@@ -78,7 +80,7 @@ def _prompt_ends(trie: Trie, length: int, heads: int) -> Rows:
     return Rows.locate(rows[:, None, -1:], rows[:, :-1], every, every, heads)
 
 
-def _completions(trie: Trie, length: int, heads: int, first_output: int) -> list[Rows]:
+def _completions(trie: Trie, length: int, heads: int) -> list[Rows]:
     """The nodes of the distinct completions: each a row, grouped by prompt, which is their context.
 
     Groups are padded to the next power of two of rows, and those of equal size computed together.
@@ -104,7 +106,7 @@ def _completions(trie: Trie, length: int, heads: int, first_output: int) -> list
         place = number[prompt] * size + row - starts[prompt]
         at = place * (whole - length) + trie.positions[nodes[here]] - length
         own, context = rows[taken][..., length:], rows[starts[group], :length]
-        segments.append(Rows.locate(own, context, nodes[here] - first_output, at, heads))
+        segments.append(Rows.locate(own, context, nodes[here], at, heads))
     return segments
 
 
@@ -210,7 +212,8 @@ class _Cache:
             split = projected[self._prompt_nodes].unflatten(-1, (3, shape.heads, -1))  # [P, H, 3, heads, d]
             _, keys, values = split.permute(2, 0, 3, 1, 4).flatten(1, 2).contiguous()
             self._seen.append((keys, values))
-            self._tables.append(keys.new_empty(0, keys.shape[-1]))
+            nodes = len(self._prompt) * (self._prompt_nodes.shape[1] - 1)  # there cannot be more
+            self._tables.append(keys.new_empty(nodes * 2 * shape.heads, keys.shape[-1]))
             hidden = finish_layer(self._p, layer, hidden, attention(projected, shape.heads, layout), gelu)
         return log_probabilities(self._p, hidden[trie.levels[-2] :])
 
@@ -228,8 +231,8 @@ class _Cache:
         for layer in range(self._shape.layers):
             queries, added = project(self._p, layer, hidden).split([hidden.shape[1], 2 * hidden.shape[1]], 1)
             depth = hidden.shape[1] // heads
-            table = torch.cat([self._tables[layer], added.reshape(-1, depth)])
-            self._tables[layer] = table
+            table = self._tables[layer]
+            table[2 * heads * trie.levels[-2] : 2 * heads * trie.levels[-1]] = added.reshape(-1, depth)
             keys, values = (
                 table.index_select(0, at).view(len(first) * heads, -1, depth) for at in (slots, slots + heads)
             )
@@ -239,7 +242,7 @@ class _Cache:
             to_own = torch.bmm(asking[:, None], keys.mT)[:, 0]
             weights = softmax(torch.cat([to_prompt, to_own], -1))
             context = seen_keys.shape[1]
-            output = torch.bmm(weights[:, None, context:], values)[:, 0]
+            output = (weights[:, context:, None] * values).sum(1)  # faster than a product of single rows
             from_prompt = torch.bmm(_spread(weights[:, :context], places, padded), seen_values)
             output += from_prompt.flatten(0, 1).index_select(0, places)
             hidden = finish_layer(self._p, layer, hidden, output.view(len(first), -1), gelu)

@@ -10,7 +10,7 @@ from common.optim import StackedMuon
 from common.runs.settings import FLOAT_TYPES
 from common.runs.trainer import Records, require_finite
 from sequence_tasks import shared
-from sequence_tasks.episode import Draws, Engine, Part, Rollout, part_loss, parts, roll_out
+from sequence_tasks.episode import Draws, Engine, Part, Rollout, part_loss, parts, roll_out, trained_on
 from sequence_tasks.policy import Architecture
 from sequence_tasks.settings import SequenceTask
 
@@ -67,26 +67,39 @@ class SequenceTrainer:
 
     def _episode(self) -> Tensor:
         """Make one episode; return its metrics, float64 [S, len(METRICS)]."""
-        rollouts = [
-            roll_out(self._engine, self._of(index), self._shape, self.settings, self._objective, drawn)
-            for index, drawn in enumerate(self._draw())
-        ]
+        rollouts = self.rollouts()
         sampled = torch.stack([rollout.logp_old.sum() for rollout in rollouts])
         require_finite(sampled, "log-probability of a rollout", self.step, self.seeds)
         gradient_norm = update_norm = torch.zeros(len(self.seeds), dtype=torch.float64)
+        chosen: list[Tensor] = []
         laid_out: list[list[Part]] = []
         for epoch in range(self.settings.epochs):
-            if epoch < 2:  # what may be left out differs on the snapshot
-                laid_out = [
-                    parts(self._engine, self._shape, self._objective, rollout, snapshot=epoch == 0)
-                    for rollout in rollouts
-                ]
+            if epoch < 2:  # what may be left out can differ on the snapshot
+                before, chosen = (
+                    chosen,
+                    [trained_on(self._engine, self._objective, rollout, snapshot=epoch == 0) for rollout in rollouts],
+                )
+                if epoch == 0 or any(not torch.equal(*pair) for pair in zip(before, chosen, strict=True)):
+                    laid_out = [
+                        parts(self._engine, self._shape, rollout, rows)
+                        for rollout, rows in zip(rollouts, chosen, strict=True)
+                    ]
             gradients = self._gradients(laid_out, epoch)
             if epoch == 0:
                 gradient_norm = _norm(gradients)
-            update_norm = update_norm + self._optimiser.step(self._laid_out(gradients)).double().cpu()
+                require_finite(gradient_norm, "gradient of epoch 0", self.step, self.seeds)
+            moved = self._optimiser.step(self._laid_out(gradients)).double().cpu()
+            require_finite(moved, f"update of epoch {epoch}", self.step, self.seeds)
+            update_norm = update_norm + moved
         measured = torch.stack([_rollout_metrics(rollout) for rollout in rollouts])
         return torch.cat([measured[:, :2], gradient_norm[:, None], update_norm[:, None], measured[:, 2:]], 1)
+
+    def rollouts(self) -> list[Rollout]:
+        """Sample the episode at hand of every seed; changes nothing."""
+        return [
+            roll_out(self._engine, self._of(index), self._shape, self.settings, self._objective, drawn)
+            for index, drawn in enumerate(self._draw())
+        ]
 
     def _gradients(self, laid_out: Sequence[Sequence[Part]], epoch: int) -> dict[str, Tensor]:
         """Return the gradients of an epoch, [S, ...] each."""
@@ -100,7 +113,6 @@ class SequenceTrainer:
                 for name, gradient in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
                     gradients[name][index] += gradient
         require_finite(losses, f"loss of epoch {epoch}", self.step, self.seeds)
-        require_finite(_norm(gradients), f"gradient of epoch {epoch}", self.step, self.seeds)
         return gradients
 
     def _draw(self) -> list[Draws]:

@@ -8,7 +8,7 @@ import torch
 from common import objectives
 from common.runs.trainer import NonFiniteError
 from sequence_tasks import plain, shared
-from sequence_tasks.episode import Draws, part_loss, parts, roll_out
+from sequence_tasks.episode import Draws, part_loss, parts, roll_out, trained_on
 from sequence_tasks.policy import Architecture
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.training import SequenceTrainer
@@ -49,7 +49,8 @@ def test_the_fast_engine_has_the_plain_ones_gradients(name, level, reward):
         found = []
         for engine, rollout in ((shared, fast), (plain, slow)):
             total = torch.zeros(sum(value.numel() for value in leaves.values()), dtype=torch.float64)
-            for part in parts(engine, shape, objective, rollout, snapshot=epoch == 0):
+            chosen = trained_on(engine, objective, rollout, snapshot=epoch == 0)
+            for part in parts(engine, shape, rollout, chosen):
                 loss = part_loss(engine, leaves, shape, objective, part)
                 total += torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(leaves.values()))])
             found.append(total)
