@@ -1,8 +1,8 @@
 """The plain way, kept as the oracle of tests and benchmark: no cache, no sharing, every sequence on its own.
 
-It does what the author's artefact does (arXiv 2604.06159): shapes are fixed, so every sampled token costs a forward pass
-over a whole sequence of 2H tokens; every candidate is trained with a prompt of its own; a token-level group runs one
-whole sequence per prefix state. Whatever stands after a position cannot be seen from it.
+It does what the author's artefact does (arXiv 2604.06159): shapes are fixed, so every sampled token costs a forward
+pass over a whole sequence of 2H tokens; every candidate is trained with a prompt of its own; a token-level group runs
+one whole sequence per prefix state. Whatever stands after a position cannot be seen from it.
 """
 
 from dataclasses import dataclass
