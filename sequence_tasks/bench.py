@@ -181,7 +181,7 @@ def gigaflop(trainer: SequenceTrainer) -> float:
     sampled = len(shared.lay_out(shape, rollout.prompts, rollout.tokens).trie.tokens)
     trained = 0
     for epoch in range(settings.epochs):
-        laid_out = parts(shared, shape, rollout, trained_on(shared, objective, rollout, snapshot=epoch == 0))
+        laid_out = parts(shared, shape, rollout, trained_on(objective, rollout, snapshot=epoch == 0))
         trained += sum(len(part.sequences.trie.tokens) for part in laid_out)
     matrices = shape.matrices("standard") | {"output.weight"}
     parameters = sum(torch.Size(size).numel() for name, size in shape.shapes().items() if name in matrices)

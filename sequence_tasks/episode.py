@@ -1,4 +1,4 @@
-"""One episode of one seed: a rollout, its signal, and the gradient of every epoch on it.
+"""One episode of one seed, or of several on a leading axis: a rollout, its signal, the loss of every epoch on it.
 
 Three kinds of rollouts give log-probabilities and scores of different shapes; an objective sees them all alike:
 
@@ -26,10 +26,15 @@ _TOKENS = 3000
 
 
 class Engine(Protocol):
-    """How sequences are sampled and scored: ``sequence_tasks.shared``, or ``sequence_tasks.plain``."""
+    """How sequences are sampled and scored: ``sequence_tasks.shared``, ``.stacked`` or ``.plain``.
+
+    With a stacked engine every tensor has a leading seed axis.
+    """
 
     SKIPS: bool
-    """Whether groups whose gradient is provably zero are left out."""
+    """Whether prompts whose gradient is provably zero are left out, and the rest is scored in parts."""
+    STACKS: bool
+    """Whether it takes all seeds at once."""
 
     def sample(self, p: Parameters, shape: Architecture, prompts: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens [B, K, H], and log π over the vocabulary where they were drawn [B, K, H, V]."""
@@ -57,6 +62,10 @@ class Draws(NamedTuple):
     """For the behaviour's tokens, [B, K, H]; K is 1 for trajectories."""
     candidates: Tensor | None
     """For the other candidates of token-level groups, [B, H, K − 1]."""
+
+    def of(self, block: int | slice) -> "Draws":
+        """Return those of one of several seeds."""
+        return Draws(*(None if each is None else each[block] for each in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -97,55 +106,53 @@ def roll_out(
     tokens, states = engine.sample(p, shape, drawn.prompts, drawn.noise)
     logp = states.gather(-1, tokens[..., None])[..., 0]
     targets = TARGETS[settings.target](drawn.prompts, settings.vocabulary)
-    rewards = token_rewards(tokens, targets[:, None], settings.reward).to(logp.dtype)
+    rewards = token_rewards(tokens, targets.unsqueeze(-2), settings.reward).to(logp.dtype)
     picked = None
     if not objective.grouped:
-        kind, scores, logp_old = "trajectory", rewards[:, 0], logp[:, 0]
-        signal = objective.signal(scores, logp_old, baseline=scores.mean(0))
+        kind, scores, logp_old = "trajectory", rewards.squeeze(-2), logp.squeeze(-2)
+        signal = objective.signal(scores, logp_old, baseline=scores.mean(-2, keepdim=True))
     elif settings.level == "sequence":
         kind, scores, logp_old = "completions", rewards.mean(-1), logp.sum(-1)
         signal = objective.signal(scores, logp_old)
     else:
         assert drawn.candidates is not None
-        kind, states = "next tokens", states[:, 0]
-        others = categorical(states[:, :, None].expand(*drawn.candidates.shape, -1), drawn.candidates)
-        picked = torch.cat([tokens[:, 0, :, None], others], -1)
-        right = (picked == targets[:, :, None]).to(logp.dtype)
-        scores = right * _still_right(rewards[:, 0])[..., None] if settings.reward == "sequential" else right
+        kind, states = "next tokens", states.squeeze(-3)
+        others = categorical(states.unsqueeze(-2).expand(*drawn.candidates.shape, -1), drawn.candidates)
+        picked = torch.cat([tokens.squeeze(-2)[..., None], others], -1)
+        right = (picked == targets[..., None]).to(logp.dtype)
+        scores = right * _still_right(rewards.squeeze(-2))[..., None] if settings.reward == "sequential" else right
         logp_old = states.gather(-1, picked)
         signal = objective.signal(scores, logp_old)
     return Rollout(kind, drawn.prompts, tokens, picked, rewards, logp_old, signal, scores)
 
 
 def _still_right(rewards: Tensor) -> Tensor:
-    """Whether everything before a position was right, [B, H], from sequential rewards [B, H]."""
-    return torch.cat([torch.ones_like(rewards[:, :1]), rewards[:, :-1]], 1)
+    """Whether everything before a position was right, [..., H], from sequential rewards [..., H]."""
+    return torch.cat([torch.ones_like(rewards[..., :1]), rewards[..., :-1]], -1)
 
 
-def trained_on(engine: Engine, objective: Objective, rollout: Rollout, *, snapshot: bool) -> Tensor:
-    """Return the prompts that take part in a gradient epoch, int64 [B'].
+def trained_on(objective: Objective, rollout: Rollout, *, snapshot: bool) -> Tensor:
+    """Return the prompts of one seed that take part in a gradient epoch, int64 [B'].
 
     Those whose gradient is provably zero are left out of the computation, not of the mean.
 
     Args:
-        engine: whether it leaves anything out.
         objective: declares what may be left out.
         rollout: the rollout.
         snapshot: whether the parameters are still those of the rollout, as in the first epoch.
     """
-    every = torch.arange(len(rollout.prompts))
-    return every[~_zero_gradient(objective, rollout, snapshot)] if engine.SKIPS else every
+    return (~_zero_gradient(objective, rollout, snapshot)).nonzero()[:, 0]
+
+
+def whole(engine: Engine, shape: Architecture, rollout: Rollout) -> Part:
+    """Lay all prompts out for their gradient epochs."""
+    sequences = engine.lay_out(shape, rollout.prompts, rollout.tokens)
+    return Part(rollout.kind, sequences, rollout.picked, rollout.logp_old, rollout.signal, _normaliser(rollout))
 
 
 def parts(engine: Engine, shape: Architecture, rollout: Rollout, chosen: Tensor) -> list[Part]:
-    """Lay chosen prompts out for their gradient epochs, in parts whose numbers stay in the processor's cache."""
-    signal = rollout.signal
-    values = signal.target if signal.target is not None else signal.advantage
-    assert values is not None
-    normaliser: float | Tensor = len(rollout.prompts)
-    if rollout.kind != "trajectory":
-        groups = math.prod(values.shape[:-1])
-        normaliser = groups if signal.weights is None else signal.group_count(tuple(range(values.ndim - 1)))
+    """Lay chosen prompts of one seed out for their gradient epochs, in parts that stay in the processor's cache."""
+    signal, normaliser = rollout.signal, _normaliser(rollout)
     return [
         Part(
             rollout.kind,
@@ -160,16 +167,28 @@ def parts(engine: Engine, shape: Architecture, rollout: Rollout, chosen: Tensor)
     ]
 
 
+def _normaliser(rollout: Rollout) -> float | Tensor:
+    """Return over how many prompts, or groups, of a seed the loss is a mean: those that the signal did not drop."""
+    lead = rollout.prompts.ndim - 2
+    if rollout.kind == "trajectory":
+        return rollout.prompts.shape[lead]
+    groups = rollout.scores.shape[lead:-1]
+    if rollout.signal.weights is None:
+        return math.prod(groups)
+    return rollout.signal.group_count(tuple(range(lead, lead + len(groups))))
+
+
 def part_loss(engine: Engine, p: Parameters, shape: Architecture, objective: Objective, part: Part) -> Tensor:
-    """Return a part's share of the loss, differentiable in ``p``."""
+    """Return a part's share of the loss, a scalar (stacked: [S]), differentiable in ``p``."""
     if part.kind == "next tokens":
         assert part.picked is not None
         logp = engine.state_log_probabilities(p, shape, part.sequences).gather(-1, part.picked)
     else:
         logp = engine.token_log_probabilities(p, shape, part.sequences)
-        logp = logp[:, 0] if part.kind == "trajectory" else logp.sum(-1)
+        logp = logp.squeeze(-2) if part.kind == "trajectory" else logp.sum(-1)
     terms = objective.loss(logp, part.logp_old, part.signal)
-    return reduce(terms, part.signal.weights, normaliser=part.normaliser)
+    of_a_seed = tuple(range(int(engine.STACKS), terms.ndim))
+    return reduce(terms, part.signal.weights, dims=of_a_seed, normaliser=part.normaliser)
 
 
 def _zero_gradient(objective: Objective, rollout: Rollout, snapshot: bool) -> Tensor:

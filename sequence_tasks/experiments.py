@@ -9,6 +9,7 @@ import torch
 
 from common import objectives
 from common.launch.experiment import Experiment
+from common.launch.plan import device_of
 from common.runs.settings import require, require_choice
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.training import SequenceTrainer
@@ -28,6 +29,7 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     * ``epochs: null`` is 4, or 1 for objectives meant for one.
     * ``matching: interaction`` gives objectives without groups as many completions as the others have: K times the
       batch, and sqrt(K) times the learning rate (arXiv 2604.06159, section on terminal rewards).
+    * ``compile: auto`` compiles on a GPU.
     * What an objective without groups does not read (``level``, ``candidates``), and ``allow_unstable`` where it
       allows nothing, stay at their defaults, so that equal runs are one run.
 
@@ -36,7 +38,7 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     require_choice("matching", config["matching"], MATCHINGS)
     objective = objectives.get(config["objective"], {k: v for k, v in config["options"].items() if v is not None})
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"compile": _compiled(config["compile"], config["device"])}
     epochs = config["epochs"]
     if epochs is None:
         settings["epochs"] = 1 if objective.single_epoch else _DEFAULTS["epochs"]
@@ -48,6 +50,14 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
             settings["batch"] = config["batch"] * config["candidates"]
             settings["learning_rate"] = config["learning_rate"] * math.sqrt(config["candidates"])
     return settings
+
+
+def _compiled(choice: str | bool, device: str) -> bool:
+    if choice == "auto":
+        return device_of(device).type == "cuda"
+    if not isinstance(choice, bool):
+        raise ValueError(f"compile: {choice!r} is not allowed; choose auto, true or false")
+    return choice
 
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(SequenceTask)}

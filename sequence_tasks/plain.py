@@ -13,8 +13,7 @@ from torch import Tensor
 from common.draws import categorical
 from sequence_tasks.policy import Architecture, Parameters, attend, embed, finish_layer, log_probabilities, project
 
-SKIPS = False
-"""Whether training leaves out what has provably no gradient."""
+SKIPS, STACKS = False, False
 
 
 def sequence_log_probabilities(p: Parameters, shape: Architecture, sequences: Tensor) -> Tensor:

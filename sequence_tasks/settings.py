@@ -45,6 +45,8 @@ class SequenceTask:
     allow_unstable: bool = False
     """Allow several gradient epochs for an objective meant for one."""
     dtype: str = "float32"
+    compile: bool = False
+    """Whether the static engine is compiled; its rounding differs a little."""
     experiment_seed: int = 0
 
     def __post_init__(self) -> None:

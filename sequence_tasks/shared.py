@@ -16,8 +16,7 @@ from sequence_tasks.kernels import Layout, Rows, attention, gelu, softmax
 from sequence_tasks.policy import Architecture, Parameters, embed, finish_layer, log_probabilities, project
 from sequence_tasks.trie import Trie, TrieBuilder, build_trie
 
-SKIPS = True
-"""Whether training leaves out what has provably no gradient."""
+SKIPS, STACKS = True, False
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from torch import Tensor
 from common.draws import categorical
 from sequence_tasks.policy import NORM_EPSILON, Architecture, Parameters, gelu
 
-SKIPS = False
-"""Whether training leaves out what has provably no gradient."""
+SKIPS, STACKS = False, True
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,10 @@ def _log_probabilities(p: Parameters, shape: Architecture, sequences: Sequences)
         queries, keys, values = _project(p, shape, layer, prompt)
         attended = _attend(queries, keys, values, None, None)
         prompt = _finish(p, layer, prompt, attended)
-        own_queries, own_keys, own_values = _project(p, shape, layer, own)
-        attended = _attend(own_queries, own_keys, own_values, keys, values)
-        own = _finish(p, layer, own, attended)
+        if length > 1:
+            own_queries, own_keys, own_values = _project(p, shape, layer, own)
+            attended = _attend(own_queries, own_keys, own_values, keys, values)
+            own = _finish(p, layer, own, attended)
     after_prompt = prompt[:, :, None, -1:].expand(-1, -1, candidates, -1, -1)
     hidden = torch.cat([after_prompt, own.unflatten(1, (batch, candidates))], 3)
     return output(p, hidden.flatten(1, 3)).view(seeds, batch, candidates, length, -1)
