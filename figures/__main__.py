@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
-from figures import fig02, fig03, fig04
+from figures import fig02, fig03, fig04, fig05, fig07
 from figures.comparison import Comparison, print_table, to_json, to_markdown
-from figures.selection import NoRunsError, Selection, titles
+from figures.selection import NoRunsError, Selection, what_is_missing
 from figures.style import FORMATS, rendered
 
 
@@ -23,8 +23,8 @@ class PaperFigure(Protocol):
 
     TITLE: str
 
-    def chosen(self, store: RunStore) -> Selection:
-        """Return the runs that the figure shows."""
+    def chosen(self, store: RunStore) -> Sequence[Selection]:
+        """Return the runs that the figure shows, a selection a panel."""
         ...
 
     def draw(self, store: RunStore) -> Figure:
@@ -36,7 +36,13 @@ class PaperFigure(Protocol):
         ...
 
 
-FIGURES: dict[str, PaperFigure] = {"fig02": fig02, "fig03": fig03, "fig04": fig04}
+FIGURES: dict[str, PaperFigure] = {
+    "fig02": fig02,
+    "fig03": fig03,
+    "fig04": fig04,
+    "fig05": fig05,
+    "fig07": fig07,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,15 +99,11 @@ def _draw_and_compare(names: Sequence[str], store: RunStore, out: Path) -> None:
         except NoRunsError as nothing:
             print(nothing, file=sys.stderr)
         else:
-            _name_missing(name, figure.chosen(store))
+            for line in what_is_missing(figure.chosen(store)):
+                print(f"{name}: {line}", file=sys.stderr)
         print_table(console, figure.TITLE, figure.compare(store))
     for path in paths:
         print(path)
-
-
-def _name_missing(name: str, selection: Selection) -> None:
-    if selection.missing:
-        print(f"{name}: no runs of {titles(selection.missing)}; {selection.command}", file=sys.stderr)
 
 
 def _save(figure: Figure, name: str, out: Path) -> list[Path]:

@@ -10,45 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from synthetic import put
 
 from bandits.mnist.training import Mnist
 from bandits.multi_context import MultiContext
 from bandits.single_context import SingleContext
-from common.runs.files import sha256, write_bytes
-from common.runs.identity import RunSpec
-from common.runs.store import Block, RunStore, lock, parquet_bytes, write_record
-from common.runs.trainer import Records
+from common.runs.store import RunStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ["claim", "source", "paper", "ours", "low", "high", "n", "preset", "verdict", "command"]
 RATES = {"tpo": 0.09, "dg": 0.085, "grpo": 0.06, "pg": 0.05, "group_pg": 0.045, "ce": 0.1}
-
-
-def put(store, experiment, settings, seeds, metrics, steps):
-    """Write a finished run: metrics by name, [S, n]."""
-    spec = RunSpec("bandits", experiment, settings)
-    directory = store.directory(spec)
-    with lock(directory):
-        store.prepare(spec)
-        content = parquet_bytes(Records(steps, metrics), range(seeds))
-        name = f"metrics-0-{seeds - 1}.parquet"
-        write_bytes(directory / name, content)
-        block = Block(
-            file=name,
-            sha256=sha256(content),
-            first_seed=0,
-            last_seed=seeds - 1,
-            steps=settings.steps,
-            preset="paper",
-            commit="0123456789ab",
-            machine="cpu: test",
-            versions={},
-            finished="2026-01-01T00:00:00+00:00",
-            wall_seconds=1.0,
-            cpu_seconds=1.0,
-        )
-        write_record(directory, [block])
-    return directory
 
 
 def curves(seeds, steps, rate):
