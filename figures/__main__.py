@@ -12,7 +12,24 @@ from matplotlib.figure import Figure
 from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
-from figures import fig02, fig03, fig04, fig05, fig07
+from figures import (
+    fig02,
+    fig03,
+    fig04,
+    fig05,
+    fig06,
+    fig06_sequence,
+    fig07,
+    fig08,
+    fig10,
+    fig11,
+    fig12,
+    fig13,
+    fig14,
+    fig15,
+    fig16,
+    fig17,
+)
 from figures.comparison import Comparison, print_table, to_json, to_markdown
 from figures.selection import NoRunsError, Selection, what_is_missing
 from figures.style import FORMATS, rendered
@@ -41,7 +58,18 @@ FIGURES: dict[str, PaperFigure] = {
     "fig03": fig03,
     "fig04": fig04,
     "fig05": fig05,
+    "fig06": fig06,
+    "fig06_sequence": fig06_sequence,
     "fig07": fig07,
+    "fig08": fig08,
+    "fig10": fig10,
+    "fig11": fig11,
+    "fig12": fig12,
+    "fig13": fig13,
+    "fig14": fig14,
+    "fig15": fig15,
+    "fig16": fig16,
+    "fig17": fig17,
 }
 
 

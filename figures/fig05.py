@@ -6,10 +6,10 @@ from common.runs.store import RunStore
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
+from figures.sequence_drawing import DENSE_TICKS, draw_panels
 from figures.sequences import (
     DENSE,
     Panel,
-    draw_panels,
     leads,
     published_claims,
     runner_up_ratio,
@@ -45,7 +45,7 @@ def draw(store: RunStore) -> Figure:
         store,
         metric="error",
         label="share of tokens wrong (log scale)",
-        ticks=[0.01, 0.1, 1, 10, 100],
+        ticks=DENSE_TICKS,
         threshold=1,
     )
 

@@ -21,15 +21,15 @@ from common.runs.store import RunStore
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
+from figures.sequence_drawing import TERMINAL_TICKS, draw_panels
 from figures.sequences import (
-    TERMINAL_TICKS,
     Panel,
     beside_the_paper,
-    draw_panels,
     final,
-    grouped,
+    has_own_runs,
     leads,
     lengths_in,
+    own_or_empty,
     published_claims,
     selected,
     selections,
@@ -66,8 +66,7 @@ def chosen(store: RunStore) -> list[Selection]:
 def _rows(store: RunStore) -> list[list[Selection]]:
     """Return the prompt-matched panels, and below each the interaction-matched one, empty without runs of its own."""
     prompt, interaction = _panels(store)
-    matched = selections(store, interaction)
-    return [selections(store, prompt), [each if _has_own(each) else each.without_runs() for each in matched]]
+    return [selections(store, prompt), [own_or_empty(each) for each in selections(store, interaction)]]
 
 
 def _panels(store: RunStore) -> tuple[list[Panel], list[Panel]]:
@@ -78,11 +77,6 @@ def _panels(store: RunStore) -> tuple[list[Panel], list[Panel]]:
     return prompt, [
         beside_the_paper(panel) if same.aside else panel for panel, same in zip(interaction, prompt, strict=True)
     ]
-
-
-def _has_own(selection: Selection) -> bool:
-    """Whether an interaction-matched panel has more than the grouped methods, which are in the other row already."""
-    return len(grouped(selection.runs)) < len(selection.runs)
 
 
 def draw(store: RunStore) -> Figure:
@@ -130,7 +124,7 @@ def compare(store: RunStore) -> list[Comparison]:
     prompt, interaction = _panels(store)
     for panel in [*prompt, *interaction]:
         selection = selected(store, panel)
-        if panel.aside and panel in interaction and not _has_own(selection):
+        if panel.aside and panel in interaction and not has_own_runs(selection):
             continue
         at = f" at {panel.place}"
         quantities = final("exact-match error", "exact_match_error", at=at)

@@ -4,30 +4,26 @@ The track's experiments are settings of one, so that they share runs; a panel fi
 are written as the command line has them, and turned into a run's by the track itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from common import objectives
 from common.runs.identity import RunSpec
 from common.runs.store import RunStore, StoredRun
-from common.statistics import Sample, SeedCurves, mean_of_last, steps_to
+from common.statistics import Sample, mean_of_last, steps_to
 from figures.claims import Quantity, bound_claims, lowest_claim, value_claim, value_claims
 from figures.comparison import Comparison
 from figures.published import Number, PublishedFigure
-from figures.selection import Selection, SizeT, best_size, require_runs
-from figures.style import METHODS as LOOKS
-from figures.style import MethodStyle, draw_curve, finish, mark_level, new_grid, percent_axis, styled
-from figures.variants import title, variant
+from figures.selection import Selection, SizeT, best_size
+from figures.variants import common_words, title, variant
 from sequence_tasks.experiments import EXPERIMENTS, resolved
 from sequence_tasks.settings import SequenceTask
+from sequence_tasks.task import TARGETS
 
 TRACK = "sequence_tasks"
 LAST = 20
@@ -41,8 +37,6 @@ _NAMES = {each.name for each in fields(SequenceTask)}
 
 DENSE = {"reward": "bag_of_tokens", "episodes": 1000}
 """Settings of the tasks with a reward for every token."""
-TERMINAL_TICKS = [0.1, 0.3, 1, 3, 10, 30, 100]
-"""Of an axis of exact-match errors, in per cent."""
 MECHANISM = {"length": 8, "batch": 256, "candidates": 32}
 """Settings of the studies of the mechanism."""
 
@@ -119,6 +113,37 @@ def swept(panel: Panel, name: str, values: Iterable[Any], words: str, **changes:
     ]
 
 
+def by_target(panel: Panel) -> list[list[Panel]]:
+    """Return a panel for each of the dense rewards (rows) and targets."""
+    return [
+        [
+            replace(
+                panel,
+                settings={**panel.settings, "target": target, "reward": reward},
+                place=f"{_words(target)}, {_words(reward)}" + (f" ({panel.place})" if panel.place else ""),
+                key=f"{reward}_{target}",
+                overrides=f"{panel.overrides} task.target={target} task.reward={reward}",
+            )
+            for target in TARGETS
+        ]
+        for reward in ("bag_of_tokens", "sequential")
+    ]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def own_or_empty(selection: Selection) -> Selection:
+    """Return an interaction-matched panel, or it without runs if all it has is what prompt-matched panels have too."""
+    return selection if has_own_runs(selection) else selection.without_runs()
+
+
+def has_own_runs(selection: Selection) -> bool:
+    """Whether an interaction-matched panel has methods without groups: the grouped ones are the same in both."""
+    return not all(objectives.get(variant(method).objective).grouped for method in selection.runs)
+
+
 def lengths_in(store: RunStore, panel: Panel, lengths: Sequence[int]) -> list[Panel]:
     """Return a panel for each of the paper's H, preceded by others for which the store has runs.
 
@@ -170,6 +195,22 @@ def selected(store: RunStore, panel: Panel) -> Selection:
         place=panel.place,
         differences=[*differences, *([panel.aside] if panel.aside else [])],
         same_task=not panel.aside and size[-1] == panel.paper_size[-1],
+    )
+
+
+def combined(panels: Sequence[Selection]) -> Selection:
+    """Return the runs of several panels as one selection, for a claim on all of them."""
+    label = "{}: {}".format
+    return Selection(
+        [label(each.place, method) for each in panels for method in each.methods],
+        runs={label(each.place, method): run for each in panels for method, run in each.runs.items()},
+        command=common_words(each.command for each in panels),
+        steps=min(each.steps for each in panels),
+        paper_steps=panels[0].paper_steps,
+        paper_seeds=panels[0].paper_seeds,
+        unit=panels[0].unit,
+        differences=sorted({words for each in panels for words in each.differences}),
+        same_task=all(each.same_task for each in panels),
     )
 
 
@@ -260,8 +301,9 @@ def leads(selection: Selection, quantity: Quantity, leader: str, source: str, sa
     """
     there = selection.methods if selection.same_task else tuple(selection.runs)
     others = [method for method in there if method != leader]
-    claim = f"{title(leader)} has the lowest {quantity.words}"
-    return lowest_claim(selection, quantity, leader, others, claim=claim, source=source, said=said)
+    return lowest_claim(
+        selection, quantity, leader, others, claim=f"{said}: {quantity.words}", source=source, said=said
+    )
 
 
 def runner_up_ratio(selection: Selection, quantity: Quantity, leader: str, published: Number) -> Comparison:
@@ -281,111 +323,3 @@ def ratio_to_next(selection: Selection, quantity: Quantity, leader: str, others:
         draws = np.minimum.reduce([each.draws for each in next_ones]) / first.draws
         estimate = float(np.float64(min(each.estimate for each in next_ones)) / first.estimate)
     return Sample(estimate, draws, min(each.n for each in [first, *next_ones]))
-
-
-Legend = Sequence[Line2D]
-
-
-def draw_panels(
-    name: str,
-    what: str,
-    heading: str,
-    rows: Sequence[Sequence[Selection]],
-    store: RunStore,
-    *,
-    metric: str,
-    label: str,
-    ticks: Sequence[float],
-    smoothed: int = 1,
-    threshold: float | None = None,
-    looks: Mapping[str, MethodStyle] | None = None,
-    overlay: Callable[[Axes, Selection], Legend] | None = None,
-) -> Figure:
-    """Draw a figure of error curves, a panel a selection that has runs.
-
-    Args:
-        name: of the figure.
-        what: experiment that it shows.
-        heading: above it.
-        rows: selections, row by row, as many in each; what has no runs is left out.
-        store: where they are from.
-        metric: what is drawn, in per cent on a log axis.
-        label: of the y axis.
-        ticks: of the y axis, in per cent; the first and the last are its ends.
-        smoothed: episodes over which each curve is averaged.
-        threshold: a level to be marked, in per cent.
-        looks: of methods that are not drawn with their own look.
-        overlay: draws more into a panel and returns what the legend says of it.
-
-    Raises:
-        NoRunsError: the store has no runs of any panel.
-    """
-    everything = [each for row in rows for each in row]
-    require_runs(name, what, everything, store)
-    grid = _without_empty(rows)
-    extra: list[Line2D] = []
-    with styled():
-        figure, axes = new_grid(len(grid), len(grid[0]), *_panel_inches(len(grid[0]), len(grid)))
-        for axis, each in zip((a for row in axes for a in row), (s for row in grid for s in row), strict=True):
-            axis.set_visible(bool(each.runs))
-            axis.set_title(each.place)
-            draw_errors(axis, each, metric, ticks, smoothed=smoothed, threshold=threshold, looks=looks)
-            extra += overlay(axis, each) if overlay and each.runs else []
-        lowest = lowest_tick((s for row in grid for s in row), metric, ticks, smoothed)
-        for axis in (a for row in axes for a in row):
-            axis.set_ylim(bottom=lowest)
-        for column in zip(*axes, strict=True):
-            [axis for axis in column if axis.get_visible()][-1].set_xlabel("episode")
-        for axes_row in axes:
-            next(axis for axis in axes_row if axis.get_visible()).set_ylabel(label)
-        return finish(figure, heading, everything, looks=looks, extra=extra)
-
-
-def _without_empty(rows: Sequence[Sequence[Selection]]) -> list[list[Selection]]:
-    """Return the grid of panels without the rows and columns that hold no runs at all."""
-    kept = [row for row in rows if any(each.runs for each in row)]
-    columns = [column for column in zip(*kept, strict=True) if any(each.runs for each in column)]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def lowest_tick(selections: Iterable[Selection], metric: str, ticks: Sequence[float], smoothed: int) -> float:
-    """Return the highest tick that lies below all the curves, in per cent."""
-    curves = [smooth(each.curves(method, metric), smoothed) for each in selections for method in each.runs]
-    lowest = 100 * min(float(each.mean().mean.min()) for each in curves)
-    return max([tick for tick in ticks if tick <= lowest], default=ticks[0])
-
-
-def _panel_inches(across: int, down: int) -> tuple[float, float]:
-    width = {1: 6.4, 2: 4.8, 3: 4.0}.get(across, 3.3)
-    return width, (4.6 if across < 3 else 3.8) if down == 1 else 3.0
-
-
-def draw_errors(
-    axis: Axes,
-    selection: Selection,
-    metric: str,
-    ticks: Sequence[float],
-    *,
-    smoothed: int = 1,
-    threshold: float | None = None,
-    looks: Mapping[str, MethodStyle] | None = None,
-) -> None:
-    """Draw the curves of a panel in per cent on a log axis."""
-    for method in selection.runs:
-        curves = smooth(selection.curves(method, metric), smoothed)
-        draw_curve(axis, method, curves, scale=100, look=(looks or LOOKS).get(method))
-    percent_axis(axis, ticks)
-    axis.set_ylim(ticks[0], ticks[-1] * 1.15)
-    axis.set_xlim(0, selection.steps)
-    if threshold is not None:
-        mark_level(axis, threshold)
-
-
-def smooth(curves: SeedCurves, width: int) -> SeedCurves:
-    """Return each seed's mean over so many episodes around each; no more than there are."""
-    return curves.smoothed(max(1, min(width, len(curves.steps))))
-
-
-def grouped(methods: Iterable[str]) -> list[str]:
-    """Return those methods that compare candidates within groups."""
-    return [method for method in methods if objectives.get(variant(method).objective).grouped]

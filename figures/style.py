@@ -10,7 +10,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import matplotlib.style
 import numpy as np
@@ -113,7 +113,12 @@ METHODS: dict[str, MethodStyle] = {
     "dg_1_epoch": _OBJECTIVES["dg"],
     "dg_4_epochs": MethodStyle(_ORANGE, _LONG_DASHED, 1.8, "D"),
 }
-"""By label; a figure that sets one setting's value beside another objective may pass a look of its own."""
+"""By label."""
+BESIDE_OTHERS: dict[str, MethodStyle] = {
+    "tpo_4_epochs": _OBJECTIVES["tpo"],
+    "tpo_1_epoch": MethodStyle(_BLUE, _DOTTED, 2.0, "o"),
+}
+"""How TPO with one gradient epoch and with four looks beside other objectives, rather than beside other epochs."""
 
 
 @contextmanager
@@ -184,12 +189,13 @@ def draw_points(
     )
 
 
-def percent_axis(axis: Axes, ticks: Sequence[float]) -> None:
-    """Make the y axis logarithmic, in per cent, with these ticks."""
-    axis.set_yscale("log")
-    axis.yaxis.set_major_locator(FixedLocator(ticks))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-    axis.yaxis.set_minor_locator(NullLocator())
+def percent_axis(axes: Axes, ticks: Sequence[float], *, which: Literal["x", "y"] = "y") -> None:
+    """Make an axis logarithmic, in per cent, with these ticks."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    axis.set_minor_locator(NullLocator())
 
 
 def power_axis(axis: Axes, ticks: int = 8) -> None:
@@ -220,6 +226,7 @@ def finish(
     *,
     looks: Mapping[str, MethodStyle] | None = None,
     extra: Sequence[Line2D] = (),
+    methods: Sequence[str] | None = None,
 ) -> Figure:
     """Put heading and legend above the panels, and what a reader must know of the runs below.
 
@@ -229,17 +236,18 @@ def finish(
         selections: the runs of its panels.
         looks: of methods that are not drawn with their own look.
         extra: more lines for the legend, labelled.
+        methods: for the legend; those with runs where not given.
     """
-    present = {method for each in selections for method in each.runs}
-    methods = [method for method in dict.fromkeys(m for each in selections for m in each.methods) if method in present]
-    handles = [_handle((looks or METHODS).get(method, METHODS[method])) for method in methods] + list(extra)
-    names = [title(method) for method in methods] + [str(line.get_label()) for line in extra]
+    if methods is None:
+        present = {method for each in selections for method in each.runs}
+        methods = [m for m in dict.fromkeys(m for each in selections for m in each.methods) if m in present]
+    looks = {**METHODS, **(looks or {})}
+    handles = [key(looks[method], title(method)) for method in methods] + list(extra)
+    names = [str(line.get_label()) for line in handles]
     width = figure.get_figwidth()
     columns = max(1, min(len(names), math.floor(width / (_KEY_INCHES + _LETTER_INCHES * max(map(len, names))))))
-    rows = math.ceil(len(names) / columns)
-    legend = figure.legend(
-        handles, names, loc="outside upper left", ncols=math.ceil(len(names) / rows), title=heading, columnspacing=1.4
-    )
+    columns = math.ceil(len(names) / math.ceil(len(names) / columns))
+    legend = figure.legend(handles, names, loc="outside upper left", ncols=columns, title=heading, columnspacing=1.4)
     legend.set_alignment("left")
     legend.get_title().set_fontsize(12)
     words = footer(selections)
@@ -256,8 +264,18 @@ def finish(
 _KEY_INCHES, _LETTER_INCHES, _SMALL_LETTER_INCHES = 0.75, 0.075, 0.056
 
 
-def _handle(look: MethodStyle) -> Line2D:
-    return Line2D([], [], color=look.colour, linestyle=look.line, linewidth=look.width)
+def key(look: MethodStyle, label: str, *, marker: bool = False) -> Line2D:
+    """Return a line for the legend."""
+    return Line2D(
+        [],
+        [],
+        color=look.colour,
+        linestyle=look.line,
+        linewidth=look.width,
+        marker=look.marker if marker else "",
+        markeredgecolor="white",
+        label=label,
+    )
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
