@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,7 +111,8 @@ def _known(names: Sequence[str]) -> list[str]:
     """Return the figures asked for, all where none is; a mistaken name is refused."""
     for name in names:
         if name not in FIGURES:
-            near = difflib.get_close_matches(name, FIGURES, n=1, cutoff=0.3)
+            padded = re.sub(r"\d+", lambda digits: digits[0].zfill(2), name)
+            near = difflib.get_close_matches(padded, FIGURES, n=1, cutoff=0.3)
             nearest = f" (did you mean {near[0]!r}?)" if near else ""
             raise UserError(f"figure: {name!r} is unknown{nearest}; there are {', '.join(FIGURES)}")
     return list(dict.fromkeys(names)) or list(FIGURES)

@@ -21,7 +21,7 @@ from common.runs.store import RunStore
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
-from figures.sequence_drawing import TERMINAL_TICKS, draw_panels
+from figures.sequence_drawing import TERMINAL_TICKS, draw_panels, error_label
 from figures.sequences import (
     Panel,
     beside_the_paper,
@@ -92,7 +92,7 @@ def draw(store: RunStore) -> Figure:
         _rows(store),
         store,
         metric="exact_match_error",
-        label=f"exact-match error (log scale),\nmean of {_SMOOTHED} episodes",
+        label=error_label(_SMOOTHED),
         ticks=TERMINAL_TICKS,
         smoothed=_SMOOTHED,
         overlay=_published_run,

@@ -7,7 +7,7 @@ from figures.claims import bound_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
-from figures.sequence_drawing import TERMINAL_TICKS, draw_panels
+from figures.sequence_drawing import TERMINAL_TICKS, draw_panels, error_label
 from figures.sequences import Panel, final, leads, lengths_in, published_claims, selected, selections
 from figures.variants import title
 
@@ -37,7 +37,7 @@ def draw(store: RunStore) -> Figure:
         [chosen(store)],
         store,
         metric="exact_match_error",
-        label=f"exact-match error (log scale),\nmean of {_SMOOTHED} episodes",
+        label=error_label(_SMOOTHED),
         ticks=TERMINAL_TICKS,
         smoothed=_SMOOTHED,
     )

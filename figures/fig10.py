@@ -37,7 +37,14 @@ _FADED = Quantity(
     "gradient_norm",
     Statistic(_end_over_peak, linear=False),
 )
-_MEAN = Statistic(lambda _, means: np.nanmean(means, axis=-1), linear=True)
+_MEAN = Statistic(lambda _, means: _mean_of_known(means), linear=True)
+
+
+def _mean_of_known(values: Array) -> Array:
+    """Return the mean over the episodes that have a value; NaN where none has."""
+    known = np.isfinite(values)
+    count = known.sum(axis=-1)
+    return np.where(known, values, 0).sum(axis=-1) / np.where(count > 0, count, np.nan)
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -60,7 +67,7 @@ def draw(store: RunStore) -> Figure:
         draw_smoothed(winners, selection, "winner_weight", SMOOTHED, methods=weighing, looks=BESIDE_OTHERS)
         draw_smoothed(losers, selection, "loser_weight", SMOOTHED, methods=weighing, looks=BESIDE_OTHERS)
         norms.set_title(f"(a) gradient, mean of {SMOOTHED} episodes")
-        norms.set_ylabel("L2 norm, first gradient epoch (log scale)")
+        norms.set_ylabel("L2 norm in the first gradient epoch\n(log scale)")
         winners.set_title("(b) completions that succeed")
         losers.set_title("(c) completions that fail")
         power_axis(norms)
@@ -68,7 +75,7 @@ def draw(store: RunStore) -> Figure:
         for axis in (winners, losers):
             power_axis(axis)
             axis.set_ylim(low, high)
-            axis.set_ylabel("mean weight: TPO's q, GRPO's |A| (log scale)")
+            axis.set_ylabel("mean weight, TPO's q or GRPO's |A|\n(log scale)")
         return finish(figure, TITLE, [selection], looks=BESIDE_OTHERS)
 
 

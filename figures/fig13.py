@@ -7,7 +7,7 @@ from figures.claims import below_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
-from figures.sequence_drawing import TERMINAL_TICKS, draw_panels
+from figures.sequence_drawing import LOW_TICKS, draw_panels, error_label
 from figures.sequences import MECHANISM, Panel, final, leads, published_claims, selected
 
 TITLE = "Fig. 13: groups of equal scores left out"
@@ -35,8 +35,8 @@ def draw(store: RunStore) -> Figure:
         [chosen(store)],
         store,
         metric="error",
-        label=f"exact-match error (log scale), mean of {_SMOOTHED} episodes",
-        ticks=TERMINAL_TICKS,
+        label=error_label(_SMOOTHED),
+        ticks=LOW_TICKS,
         smoothed=_SMOOTHED,
     )
 

@@ -8,7 +8,7 @@ from figures.claims import Quantity, below_claim, value_claims
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
-from figures.sequence_drawing import TERMINAL_TICKS, draw_panels
+from figures.sequence_drawing import LOW_TICKS, draw_panels, error_label
 from figures.sequences import MECHANISM, Panel, final, published_claims, selected, steps_to_half
 from figures.style import BESIDE_OTHERS
 
@@ -39,8 +39,8 @@ def draw(store: RunStore) -> Figure:
         [chosen(store)],
         store,
         metric="error",
-        label=f"exact-match error (log scale), mean of {_SMOOTHED} episodes",
-        ticks=[0.01, *TERMINAL_TICKS],
+        label=error_label(_SMOOTHED),
+        ticks=LOW_TICKS,
         smoothed=_SMOOTHED,
         looks=BESIDE_OTHERS,
     )

@@ -14,7 +14,7 @@ from figures.claims import below_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection, require_runs
-from figures.sequence_drawing import DENSE_TICKS, PAPER_LOOK, draw_errors
+from figures.sequence_drawing import DENSE_TICKS, PAPER_KEY, PAPER_LOOK, draw_errors
 from figures.sequences import DENSE, Panel, final, published_claims, selections, steps_to_one_percent
 from figures.style import METHODS as LOOKS
 from figures.style import MethodStyle, finish, key, new_grid, styled
@@ -35,7 +35,7 @@ _PANELS = [
     )
     for level, words in (("token", "next tokens"), ("sequence", "completions"))
 ]
-_LEVEL_LOOKS = (LOOKS["tpo"], MethodStyle(LOOKS["pg"].colour, LOOKS["pg"].line, 1.8, "s"))
+_LEVEL_LOOKS = (LOOKS["tpo"], MethodStyle(LOOKS["ce"].colour, LOOKS["dg"].line, 1.8, "s"))
 _STEPS = steps_to_one_percent()
 
 
@@ -85,14 +85,14 @@ def _draw_steps(axis: Axes, both: list[Selection]) -> list[Line2D]:
             )
             keys.append(key(look, each.place, marker=True))
     published = _NUMBERS.paper["steps_to_1pct"]
-    axis.plot(TEMPERATURES, [published[label].value for label in _LABELS], marker="D", **PAPER_LOOK)
+    axis.plot(TEMPERATURES, [published[label].value for label in _LABELS], marker="o", **PAPER_LOOK)
     axis.set_xscale("log", base=2)
     axis.set_xticks(TEMPERATURES, [f"{eta:g}" for eta in TEMPERATURES])
     axis.set_xlabel("η")
     axis.set_ylabel("episodes to 1 % error")
     axis.set_ylim(bottom=0)
     axis.set_title("episodes to 1 % error")
-    return [*keys, Line2D([], [], marker="D", label="the paper's numbers", **PAPER_LOOK)]
+    return [*keys, PAPER_KEY]
 
 
 def compare(store: RunStore) -> list[Comparison]:

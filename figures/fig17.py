@@ -1,6 +1,6 @@
 """Fig. 17: DG with four gradient epochs an episode, which it is not meant for, and with one.
 
-The paper does not state H of its terminal half; the curves start at 1 − 2⁻⁵.
+The paper does not state H of its terminal half; its curves start at 1 − 2⁻⁵, so H = 5.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from figures.claims import Quantity, below_claim, ordering_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection, require_runs
-from figures.sequence_drawing import TERMINAL_TICKS, draw_errors, lowest_tick
+from figures.sequence_drawing import PAPER_KEY, PAPER_LOOK, TERMINAL_TICKS, draw_errors, error_label, lowest_tick
 from figures.sequences import DENSE, LAST, Panel, by_target, combined, final, published_claims, selected, selections
 from figures.style import METHODS as LOOKS
 from figures.style import finish, new_grid, percent_axis, styled
@@ -24,8 +24,9 @@ TITLE = "Fig. 17: DG with one gradient epoch and with four"
 
 _NUMBERS = published_figure("fig17")
 _ONE, _FOUR = _METHODS = ("dg_1_epoch", "dg_4_epochs")
-_TERMINAL = Panel("dg_epochs", _METHODS, {"length": 5}, _NUMBERS.seeds, place="terminal reward, H = 5", key="terminal")
+_TERMINAL = Panel("dg_epochs", _METHODS, {"length": 5}, _NUMBERS.seeds, place="terminal reward", key="terminal")
 _DENSE = [panel for row in by_target(Panel("dg_epochs_dense", _METHODS, DENSE, 10)) for panel in row]
+_DENSE_KEYS = {panel.place: panel.key for panel in _DENSE}
 _SMOOTHED = 10
 _TICKS = [0.01, 0.1, 1, 10, 100]
 
@@ -52,10 +53,10 @@ def draw(store: RunStore) -> Figure:
             axes[0].set_ylim(bottom=lowest_tick([terminal], "error", TERMINAL_TICKS, _SMOOTHED))
             axes[0].set_title(terminal.place)
             axes[0].set_xlabel("episode")
-            axes[0].set_ylabel(f"exact-match error (log scale), mean of {_SMOOTHED} episodes")
+            axes[0].set_ylabel(error_label(_SMOOTHED))
         if halves[1]:
             _draw_pairs(axes[-1], [each for each in dense if each.runs])
-        return finish(figure, TITLE, everything)
+        return finish(figure, TITLE, everything, extra=[PAPER_KEY] if halves[1] else [])
 
 
 def _draw_pairs(axis: Axes, shown: Sequence[Selection]) -> None:
@@ -76,6 +77,9 @@ def _draw_pairs(axis: Axes, shown: Sequence[Selection]) -> None:
                     markeredgecolor="white",
                     capsize=2.5,
                 )
+                published = _NUMBERS.at("paper", f"error_{_DENSE_KEYS[each.place]}").get(method)
+                if published:
+                    axis.plot(max(published.value, _TICKS[0]), row + shift, marker=look.marker, **PAPER_LOOK)
     percent_axis(axis, _TICKS, which="x")
     axis.set_xlim(_TICKS[0] * 0.8, _TICKS[-1])
     axis.set_yticks(range(len(shown)), [each.place for each in reversed(shown)])

@@ -214,7 +214,7 @@ def _seeds(shown: Sequence[Selection]) -> str:
     counts = [{title(method): len(run.seeds) for method, run in each.runs.items()} for each in shown]
     every = [count for each in counts for count in each.values()]
     if len(set(every)) == 1:
-        return f"{every[0]} seeds a curve"
+        return f"{every[0]} seed{'s' if every[0] != 1 else ''} a curve"
     if len(shown) == 1:
         return "seeds: " + ", ".join(f"{name} {count}" for name, count in counts[0].items())
     ranges = {i: _range(each.values()) for i, each in enumerate(counts)}
@@ -238,7 +238,15 @@ def _by_place(shown: Sequence[Selection], words: Mapping[int, str]) -> str:
             places.setdefault(said, []).append(shown[index].place)
     if list(map(len, places.values())) == [len(shown)]:
         return next(iter(places))
+    most = max(places, key=lambda said: len(places[said]))
+    if len(places[most]) > _NAMED and sum(map(len, places.values())) == len(shown):
+        places[most] = ["other panels"]
+        places[most] = places.pop(most)  # named last
     return "; ".join(f"{', '.join(where)}: {said}" for said, where in places.items())
+
+
+_NAMED = 4
+"""Panels that are named one by one."""
 
 
 def _recorded(shown: Sequence[Selection], attribute: str) -> str:

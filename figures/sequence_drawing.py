@@ -27,10 +27,18 @@ from figures.style import (
 )
 from figures.variants import title
 
+
+def error_label(smoothed: int) -> str:
+    """Return what the axis of smoothed exact-match errors says."""
+    return f"exact-match error (log scale),\nmean of {smoothed} episodes"
+
+
 DENSE_TICKS = [0.01, 0.1, 1, 10, 100]
 """Of an axis of errors per token, in per cent."""
 TERMINAL_TICKS = [0.1, 0.3, 1, 3, 10, 30, 100]
 """Of an axis of exact-match errors, in per cent."""
+LOW_TICKS = [0.01, 0.1, 1, 10, 100]
+"""The same where errors fall lower."""
 
 Legend = Sequence[Line2D]
 
@@ -140,7 +148,11 @@ def smooth(curves: SeedCurves, width: int) -> SeedCurves:
 
 def thinned(curves: SeedCurves, every: int) -> SeedCurves:
     """Return the curves at every so manieth step: a smoothed one needs no more, and dashes stay dashes."""
-    return replace(curves, steps=curves.steps[:: max(1, every)], values=curves.values[:, :: max(1, every)])
+    every = max(1, min(every, len(curves.steps) // _ENOUGH_POINTS))
+    return replace(curves, steps=curves.steps[::every], values=curves.values[:, ::every])
+
+
+_ENOUGH_POINTS = 50
 
 
 def draw_smoothed(
@@ -196,7 +208,7 @@ def draw_sweep(
             there = [label for label in of_objective if selection.has([label])]
             draw_smoothed(axis, selection, "error", _SWEEP_SMOOTHED, methods=there, scale=100)
             axis.set_title(title(objective))
-            axis.set_ylabel(f"exact-match error (log scale), mean of {_SWEEP_SMOOTHED} episodes")
+            axis.set_ylabel(error_label(_SWEEP_SMOOTHED))
         for objective, of_objective in labels.items():
             _draw_finals(axes[-1], selection, objective, dict(zip(of_objective, values, strict=True)), numbers)
         axes[-1].set_xscale("log", base=2)
@@ -205,20 +217,20 @@ def draw_sweep(
         axes[-1].set_ylabel("exact-match error (log scale)")
         axes[-1].set_title(f"mean of the last {LAST} episodes")
         for axis in axes:
-            percent_axis(axis, _SWEEP_TICKS)
-            axis.set_ylim(_SWEEP_TICKS[0], 115)
+            percent_axis(axis, LOW_TICKS)
+            axis.set_ylim(LOW_TICKS[0], 115)
         scale = [
             key(LOOKS[label], words(value)) for label, value in zip(next(iter(labels.values())), values, strict=True)
         ]
         objectives_keys = [key(LOOKS[objective], title(objective), marker=True) for objective in labels]
-        return finish(figure, heading, [selection], methods=[], extra=[*scale, *objectives_keys, _PAPER_KEY])
+        return finish(figure, heading, [selection], methods=[], extra=[*scale, *objectives_keys, PAPER_KEY])
 
 
 _SWEEP_SMOOTHED = 20
-_SWEEP_TICKS = [0.01, 0.1, 1, 10, 100]
 PAPER_LOOK: dict[str, Any] = {"color": "0.45", "linestyle": "", "markerfacecolor": "none", "markersize": 8}
 """Of a published number beside ours."""
-_PAPER_KEY = Line2D([], [], marker="o", label="the paper's numbers", **PAPER_LOOK)
+PAPER_KEY = Line2D([], [], marker="o", label="the paper's numbers", **PAPER_LOOK)
+"""Says so in the legend."""
 
 
 def _draw_finals(

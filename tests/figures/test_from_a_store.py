@@ -1,21 +1,19 @@
 """Figures and comparisons from a small synthetic store, by the real command line."""
 
-import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from synthetic import put
+from figure_runs import figures, put, rows
 
 from bandits.mnist.training import Mnist
 from bandits.multi_context import MultiContext
 from bandits.single_context import SingleContext
 from common.runs.store import RunStore
+from figures.__main__ import FIGURES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ["claim", "source", "paper", "ours", "low", "high", "n", "preset", "verdict", "command"]
@@ -55,26 +53,6 @@ def full(tmp_path_factory):
     return store
 
 
-def figures(*arguments, cwd=ROOT, environment=None):
-    command = [sys.executable, "-m", "figures", *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def rows(*arguments):
-    result = figures(*arguments, "--json")
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
 def test_draws_compares_and_names_the_paths(full, tmp_path, environment):
     result = figures("--store", full.root, "--out", tmp_path / "out", environment=environment)
     assert result.returncode == 0, result.stderr
@@ -92,7 +70,7 @@ def test_draws_compares_and_names_the_paths(full, tmp_path, environment):
 
 
 def test_json_has_the_agreed_keys_and_types(full):
-    found = rows("--store", full.root)
+    found = rows("fig02", "fig03", "fig04", "--store", full.root)
     assert len(found) > 40
     for row in found:
         assert list(row) == SCHEMA
@@ -209,7 +187,8 @@ def test_an_out_folder_that_cannot_be_written(full, tmp_path):
 def test_list_names_the_figures():
     result = figures("--list")
     assert result.returncode == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["fig02", "fig03", "fig04"]
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(FIGURES)
+    assert {"fig02", "fig03", "fig04", "fig05", "fig07"} <= set(FIGURES)
 
 
 def test_seeds_differ_between_methods(tmp_path):

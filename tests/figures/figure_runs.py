@@ -1,4 +1,9 @@
-"""Finished runs of made-up numbers."""
+"""Finished runs of made-up numbers, and the command line that draws them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,6 +15,7 @@ from common.runs.trainer import Records
 from sequence_tasks.experiments import resolved
 from sequence_tasks.settings import SequenceTask
 
+ROOT = Path(__file__).resolve().parents[2]
 _DEFAULTS = {"options": {}, "epochs": None, "matching": "prompt", "allow_unstable": True}
 _SETTINGS = {field: getattr(SequenceTask(), field) for field in SequenceTask.__dataclass_fields__}
 
@@ -53,7 +59,7 @@ def falling(seeds, episodes, *, half_way, floor=0.0, start=1.0, noise=0.05, rng=
     draws = np.random.default_rng(rng)
     when = half_way * draws.lognormal(0, noise, (seeds, 1))
     t = np.arange(episodes)
-    error = floor + (start - floor) / (1 + np.exp(6 * (t / when - 1)))
+    error = floor + (start - floor) / (1 + np.exp(np.minimum(6 * (t / when - 1), 50)))
     return torch.from_numpy(np.clip(error * draws.lognormal(0, noise, (seeds, episodes)), 0, 1))
 
 
@@ -74,3 +80,23 @@ def put_sequence(store, objective, error, *, change=None, **settings):
         **(change or {}),
     }
     return put(store, "sequences", chosen, seeds, metrics, torch.arange(episodes), track="sequence_tasks")
+
+
+def figures(*arguments, cwd=ROOT, environment=None):
+    command = [sys.executable, "-m", "figures", *map(str, arguments)]
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def rows(*arguments):
+    result = figures(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
