@@ -1,16 +1,18 @@
 """Fig. 10: how large the gradients are, and how much an update weighs completions that succeed and that fail."""
 
+from dataclasses import replace
+
 import numpy as np
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from common.statistics import Interval, Statistic, difference, interval
+from common.statistics import Interval, Sample, Statistic, difference, interval, mean_of_last, measure, resample
 from common.statistics.curves import Array
 from figures.claims import Quantity, lowest_claim, ordering_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection, require_runs
-from figures.sequence_drawing import draw_smoothed
+from figures.sequence_drawing import draw_smoothed, smooth
 from figures.sequences import MECHANISM, Panel, final, published_claims, selected
 from figures.style import BESIDE_OTHERS, finish, new_figure, power_axis, styled
 from figures.variants import title
@@ -37,14 +39,6 @@ _FADED = Quantity(
     "gradient_norm",
     Statistic(_end_over_peak, linear=False),
 )
-_MEAN = Statistic(lambda _, means: _mean_of_known(means), linear=True)
-
-
-def _mean_of_known(values: Array) -> Array:
-    """Return the mean over the episodes that have a value; NaN where none has."""
-    known = np.isfinite(values)
-    count = known.sum(axis=-1)
-    return np.where(known, values, 0).sum(axis=-1) / np.where(count > 0, count, np.nan)
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -82,10 +76,10 @@ def draw(store: RunStore) -> Figure:
 def _range(selection: Selection, methods: list[str]) -> tuple[float, float]:
     """Return the ends of an axis for the weights of winners and losers alike."""
     metrics = ("winner_weight", "loser_weight")
-    means = [selection.curves(method, metric).mean().mean for method in methods for metric in metrics]
-    values = np.concatenate([each[each > 0] for each in means]) if means else np.ones(1)
-    low, high = (float(end) for end in np.quantile(values, [0.01, 1]))
-    return low / 2, high * 2
+    curves = [smooth(selection.curves(method, metric), SMOOTHED) for method in methods for metric in metrics]
+    positive = [mean[mean > 0] for mean in (each.mean().mean for each in curves)]
+    values = [end for each in positive if each.size for end in (float(each.min()), float(each.max()))]
+    return min(values, default=1) / 2, max(values, default=1) * 2
 
 
 def compare(store: RunStore) -> list[Comparison]:
@@ -108,13 +102,21 @@ def compare(store: RunStore) -> list[Comparison]:
 
 
 def _prefers_winners(selection: Selection, method: str) -> Comparison:
-    """Judge that a completion that fails weighs less than one that succeeds."""
-    winner, loser = (Quantity(f"mean weight of {which}s", f"{which}_weight", _MEAN) for which in ("winner", "loser"))
+    """Judge that a completion that fails weighs less than one that succeeds, while few do."""
 
     def measured() -> tuple[Interval, str]:
-        high, low = winner.of(selection, method), loser.of(selection, method)
-        ratio = high.estimate / low.estimate
-        return interval(difference(low, high)), f"winners {ratio:.3g} times as much"
+        high, low = (_early(selection, method, which) for which in ("winner", "loser"))
+        return interval(difference(low, high)), f"winners {high.estimate / low.estimate:.3g} times as much"
 
-    claim = f"{title(method)}: losers weigh less than winners, mean of all episodes"
+    claim = (
+        f"{title(method)}: losers weigh less than winners while these are rare, mean of the first {SMOOTHED} episodes"
+    )
     return ordering_claim(selection, claim, "Fig. 10b, expected", "winners more", [method], measured)
+
+
+def _early(selection: Selection, method: str, which: str) -> Sample:
+    """Return the mean weight of winners or losers over the first episodes; later there may be none."""
+    curves = selection.curves(method, f"{which}_weight")
+    early = curves.steps < SMOOTHED
+    first = replace(curves, steps=curves.steps[early], values=curves.values[:, early])
+    return measure(resample(first), mean_of_last(SMOOTHED))

@@ -89,7 +89,7 @@ class Panel:
         return spec.key
 
 
-def swept(panel: Panel, name: str, values: Iterable[Any], words: str, **changes: Any) -> list[Panel]:
+def swept(panel: Panel, name: str, values: Iterable[Any], words: str) -> list[Panel]:
     """Return a panel for each value of one of the task's settings.
 
     Args:
@@ -97,7 +97,6 @@ def swept(panel: Panel, name: str, values: Iterable[Any], words: str, **changes:
         name: of the setting.
         values: of the setting.
         words: its symbol, e.g. ``V``.
-        changes: what else differs from the shared panel.
     """
     return [
         replace(
@@ -107,7 +106,6 @@ def swept(panel: Panel, name: str, values: Iterable[Any], words: str, **changes:
             key="_".join(filter(None, [f"{words.lower()}{value}", panel.key])),
             overrides=f"{panel.overrides} task.{name}={value}",
             told_by=(*panel.told_by, name),
-            **changes,
         )
         for value in values
     ]

@@ -272,8 +272,8 @@ def test_a_mechanism_run_without_winners_or_losers(tmp_path):
     for name in ("tpo", "grpo"):
         error = falling(3, 60, half_way=30)
         weight = error.clone()
-        weight[:, :20] = np.nan
-        weight[1] = np.nan
+        weight[:, 50:] = np.nan
+        weight[1, 40:] = np.nan
         put_sequence(store, name, error, change={"winner_weight": weight, "loser_weight": weight / 9}, **SMALL)
     fig10.draw(store)
     assert one(judged(fig10, store), "GRPO", "losers weigh less").verdict == "reduced"
