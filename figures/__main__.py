@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,26 @@ from matplotlib.figure import Figure
 from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
-from figures import fig02, fig03, fig04
+from figures import (
+    fig02,
+    fig03,
+    fig04,
+    fig05,
+    fig06,
+    fig06_sequence,
+    fig07,
+    fig08,
+    fig10,
+    fig11,
+    fig12,
+    fig13,
+    fig14,
+    fig15,
+    fig16,
+    fig17,
+)
 from figures.comparison import Comparison, print_table, to_json, to_markdown
-from figures.selection import NoRunsError, Selection, titles
+from figures.selection import NoRunsError, Selection, what_is_missing
 from figures.style import FORMATS, rendered
 
 
@@ -23,8 +41,8 @@ class PaperFigure(Protocol):
 
     TITLE: str
 
-    def chosen(self, store: RunStore) -> Selection:
-        """Return the runs that the figure shows."""
+    def chosen(self, store: RunStore) -> Sequence[Selection]:
+        """Return the runs that the figure shows, a selection a panel."""
         ...
 
     def draw(self, store: RunStore) -> Figure:
@@ -36,7 +54,24 @@ class PaperFigure(Protocol):
         ...
 
 
-FIGURES: dict[str, PaperFigure] = {"fig02": fig02, "fig03": fig03, "fig04": fig04}
+FIGURES: dict[str, PaperFigure] = {
+    "fig02": fig02,
+    "fig03": fig03,
+    "fig04": fig04,
+    "fig05": fig05,
+    "fig06": fig06,
+    "fig06_sequence": fig06_sequence,
+    "fig07": fig07,
+    "fig08": fig08,
+    "fig10": fig10,
+    "fig11": fig11,
+    "fig12": fig12,
+    "fig13": fig13,
+    "fig14": fig14,
+    "fig15": fig15,
+    "fig16": fig16,
+    "fig17": fig17,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -76,7 +111,8 @@ def _known(names: Sequence[str]) -> list[str]:
     """Return the figures asked for, all where none is; a mistaken name is refused."""
     for name in names:
         if name not in FIGURES:
-            near = difflib.get_close_matches(name, FIGURES, n=1, cutoff=0.3)
+            padded = re.sub(r"\d+", lambda digits: digits[0].zfill(2), name)
+            near = difflib.get_close_matches(padded, FIGURES, n=1, cutoff=0.3)
             nearest = f" (did you mean {near[0]!r}?)" if near else ""
             raise UserError(f"figure: {name!r} is unknown{nearest}; there are {', '.join(FIGURES)}")
     return list(dict.fromkeys(names)) or list(FIGURES)
@@ -93,15 +129,11 @@ def _draw_and_compare(names: Sequence[str], store: RunStore, out: Path) -> None:
         except NoRunsError as nothing:
             print(nothing, file=sys.stderr)
         else:
-            _name_missing(name, figure.chosen(store))
+            for line in what_is_missing(figure.chosen(store)):
+                print(f"{name}: {line}", file=sys.stderr)
         print_table(console, figure.TITLE, figure.compare(store))
     for path in paths:
         print(path)
-
-
-def _name_missing(name: str, selection: Selection) -> None:
-    if selection.missing:
-        print(f"{name}: no runs of {titles(selection.missing)}; {selection.command}", file=sys.stderr)
 
 
 def _save(figure: Figure, name: str, out: Path) -> list[Path]:

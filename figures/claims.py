@@ -20,7 +20,8 @@ from common.statistics import (
 )
 from figures.comparison import Comparison, number
 from figures.published import Number
-from figures.selection import Selection, title
+from figures.selection import Selection
+from figures.variants import title
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def value_claim(
         published: the number.
         measured: ours, in the same unit; called where the runs are there, None where they do not show it.
     """
-    if not selection.has(methods):
+    if not (selection.has(methods) and selection.same_task):
         return not_run(selection, claim, published.source, published.value)
     ours = measured()
     if ours is None or math.isnan(ours.estimate):
@@ -118,6 +119,79 @@ def below_claim(
         return all_of([interval(pair) for pair in pairs]), listed(samples)
 
     return ordering_claim(selection, claim, source, said, methods, measured)
+
+
+def bound_claim(
+    selection: Selection,
+    quantity: Quantity,
+    method: str,
+    bound: float,
+    *,
+    above: bool,
+    claim: str,
+    source: str,
+    said: str,
+) -> Comparison:
+    """Judge that a method's quantity is above (or below) a bound.
+
+    That it is above in runs shorter than the paper's says nothing: it has not got there yet.
+    """
+
+    def measured() -> tuple[Interval, str]:
+        ours = quantity.of(selection, method)
+        sign = -1 if above else 1
+        found = interval(ours.transformed(sign, -sign * bound))
+        if above and selection.steps < selection.paper_steps and found.high < 0:
+            found = Interval(found.low, math.inf)
+        return found, listed({method: ours})
+
+    if not selection.same_task:
+        return not_run(selection, claim, source, said)
+    return ordering_claim(selection, claim, source, said, [method], measured)
+
+
+def bound_claims(
+    selection: Selection, quantity: Quantity, numbers: Mapping[str, Number], *, above: bool
+) -> list[Comparison]:
+    """Judge published bounds on a quantity, e.g. ``> 95``, one claim a method."""
+    rows = []
+    for method, bound in numbers.items():
+        said = bound.said or f"{'>' if above else '<'} {number(bound.value)}"
+        claim = f"{title(method)}: {quantity.words}: {said}"
+        rows.append(
+            bound_claim(
+                selection, quantity, method, bound.value, above=above, claim=claim, source=bound.source, said=said
+            )
+        )
+    return rows
+
+
+def lowest_claim(
+    selection: Selection,
+    quantity: Quantity,
+    leader: str,
+    others: Sequence[str],
+    *,
+    claim: str,
+    source: str,
+    said: str,
+) -> Comparison:
+    """Judge that a method's quantity is the lowest.
+
+    Against those of the others that have runs: where one has none, the claim can fail but not hold.
+    """
+    there = [method for method in others if selection.has([method])]
+
+    def measured() -> tuple[Interval, str]:
+        samples = {method: quantity.of(selection, method) for method in [leader, *there]}
+        found = all_of([interval(difference(samples[leader], samples[method])) for method in there])
+        if len(there) < len(others):
+            found = Interval(found.low, math.inf)
+        return found, listed(samples)
+
+    if not there:
+        return not_run(selection, claim, source, said)
+    return ordering_claim(selection, claim, source, said, [leader, *there], measured)
 
 
 def listed(samples: Mapping[str, Sample]) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.statistics import Verdict
+from figures.variants import common_words
 
 _COLOURS = {Verdict.REPRODUCED: "green", Verdict.REDUCED: "cyan", Verdict.DIFFERS: "red", Verdict.NOT_RUN: "dim"}
 
@@ -88,11 +89,21 @@ def _cells(each: Comparison) -> tuple[str, ...]:
 
 
 def print_table(console: Console, heading: str, comparisons: Sequence[Comparison]) -> None:
-    """Print the claims as a table, and the command that makes what was not run."""
-    console.print(table(heading, comparisons))
-    commands = {each.command: None for each in comparisons if each.verdict is Verdict.NOT_RUN}
-    for command in commands:
-        console.print(f"not run: {command}", soft_wrap=True, markup=False, highlight=False)
+    """Print the claims as a table, and the commands that make what was not run; if that is much, it is only counted."""
+    not_run = [each for each in comparisons if each.verdict is Verdict.NOT_RUN]
+    commands = list(dict.fromkeys(each.command for each in not_run))
+    if len(not_run) <= _NOT_RUN_SHOWN:
+        console.print(table(heading, comparisons))
+        lines = [f"not run: {command}" for command in commands]
+    else:
+        judged = [each for each in comparisons if each.verdict is not Verdict.NOT_RUN]
+        console.print(table(heading, judged) if judged else heading, highlight=False)
+        lines = [f"not run, {len(not_run)} claims: {common_words(commands)}"]
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
+
+
+_NOT_RUN_SHOWN = 10
 
 
 def number(value: float) -> str:

@@ -5,25 +5,23 @@ events (one wrong action in a batch, or none), so that a single step's mean over
 end are judged by the mean of the last 10 steps.
 """
 
-import math
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
 from common.statistics import (
     Interval,
-    interval,
     mean_between,
     mean_of_last,
     simultaneous,
     steps_to,
 )
-from figures.claims import Quantity, below_claim, listed, ordering_claim, value_claims
+from figures.claims import Quantity, below_claim, bound_claim, ordering_claim, value_claims
 from figures.comparison import Comparison
 from figures.published import published_figure
-from figures.selection import NoRunsError, Selection, select, title, titles
+from figures.selection import Selection, require_runs, select
 from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, power_axis, styled
+from figures.variants import title, titles
 
 TITLE = "Fig. 2: single-context bandit, error and misalignment"
 METHODS = ("tpo", "dg", "grpo", "pg")
@@ -48,9 +46,9 @@ _WITH_EPSILON = Quantity(
 )
 
 
-def chosen(store: RunStore) -> Selection:
+def chosen(store: RunStore) -> list[Selection]:
     """Return the runs that the figure shows."""
-    return select(store, "bandits", "single_context", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)
+    return [select(store, "bandits", "single_context", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)]
 
 
 def draw(store: RunStore) -> Figure:
@@ -59,9 +57,8 @@ def draw(store: RunStore) -> Figure:
     Raises:
         NoRunsError: the store has no runs of the experiment.
     """
-    selection = chosen(store)
-    if not selection.runs:
-        raise NoRunsError(f"fig02: no runs of single_context in {store.root}; nothing drawn ({selection.command})")
+    (selection,) = chosen(store)
+    require_runs("fig02", "single_context", [selection], store)
     with styled():
         figure, (errors, angles) = new_figure(2, width=5.2)
         for method in selection.runs:
@@ -78,7 +75,7 @@ def draw(store: RunStore) -> Figure:
         for axis in (errors, angles):
             axis.set_xlabel("step")
             axis.set_xlim(0, selection.steps)
-        return finish(figure, TITLE, selection)
+        return finish(figure, TITLE, [selection])
 
 
 def _lowest(selection: Selection) -> float:
@@ -89,7 +86,7 @@ def _lowest(selection: Selection) -> float:
 
 def compare(store: RunStore) -> list[Comparison]:
     """Judge the paper's claims and the artefact's numbers."""
-    selection = chosen(store)
+    (selection,) = chosen(store)
     return [
         *_speed(selection),
         *_alignment(selection),
@@ -132,21 +129,15 @@ def _speed(selection: Selection) -> list[Comparison]:
 
 def _stuck(selection: Selection, method: str) -> Comparison:
     """Judge that a method's final error is not below 1 %."""
-
-    def measured() -> tuple[Interval, str]:
-        final = _FINAL.of(selection, method)
-        found = interval(final.transformed(-1, 100 * _THRESHOLD))
-        if selection.steps < selection.paper_steps and found.high < 0:
-            found = Interval(found.low, math.inf)  # that it has not got there yet says nothing
-        return found, listed({method: final})
-
-    return ordering_claim(
+    return bound_claim(
         selection,
-        f"{title(method)} does not get beyond 1 % error (interval: 1 − final error, %)",
-        "Fig. 2, text",
-        "stays above 1 %",
-        [method],
-        measured,
+        _FINAL,
+        method,
+        100 * _THRESHOLD,
+        above=True,
+        claim=f"{title(method)} does not get beyond 1 % error (interval: 1 − final error, %)",
+        source="Fig. 2, text",
+        said="stays above 1 %",
     )
 
 

@@ -16,9 +16,10 @@ from common.statistics.curves import Array
 from figures.claims import Quantity, below_claim, listed, ordering_claim, value_claim, value_claims
 from figures.comparison import Comparison
 from figures.published import published_figure
-from figures.selection import NoRunsError, Selection, select, title
+from figures.selection import Selection, require_runs, select
 from figures.style import METHODS as LOOKS
 from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, power_axis, styled
+from figures.variants import title
 
 TITLE = "Fig. 3: multi-context bandit with exact gradients"
 METHODS = ("ce", "tpo", "grpo", "dg", "pg")
@@ -36,9 +37,9 @@ _FINAL = Quantity("final error (%)", "error", scale=100)
 _WITH_EPSILON = Quantity("final misalignment (1 − cos, norms with ε = 1e-12)", "misalignment_epsilon")
 
 
-def chosen(store: RunStore) -> Selection:
+def chosen(store: RunStore) -> list[Selection]:
     """Return the runs that the figure shows."""
-    return select(store, "bandits", "multi_context", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)
+    return [select(store, "bandits", "multi_context", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)]
 
 
 def weights(actions: int) -> dict[str, Callable[[Array], Array]]:
@@ -63,9 +64,8 @@ def draw(store: RunStore) -> Figure:
     Raises:
         NoRunsError: the store has no runs of the experiment.
     """
-    selection = chosen(store)
-    if not selection.runs:
-        raise NoRunsError(f"fig03: no runs of multi_context in {store.root}; nothing drawn ({selection.command})")
+    (selection,) = chosen(store)
+    require_runs("fig03", "multi_context", [selection], store)
     with styled():
         figure, (errors, angles, shares) = new_figure(3, width=4.5)
         for method in selection.runs:
@@ -82,7 +82,7 @@ def draw(store: RunStore) -> Figure:
         for axis in (errors, angles):
             axis.set_xlabel("updates done")
         _draw_weights(shares)
-        return finish(figure, TITLE, selection)
+        return finish(figure, TITLE, [selection])
 
 
 def _draw_weights(axis: Axes) -> None:
@@ -99,7 +99,7 @@ def _draw_weights(axis: Axes) -> None:
 
 def compare(store: RunStore) -> list[Comparison]:
     """Judge the paper's claims and the artefact's numbers."""
-    selection = chosen(store)
+    (selection,) = chosen(store)
     return [
         *_orderings(selection),
         _closest(selection),

@@ -28,9 +28,10 @@ from common.statistics import (
 from figures.claims import Quantity, below_claim, ordering_claim, value_claim, value_claims
 from figures.comparison import Comparison, number
 from figures.published import published_figure
-from figures.selection import NoRunsError, Selection, select, title
+from figures.selection import Selection, require_runs, select
 from figures.style import METHODS as LOOKS
 from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, styled
+from figures.variants import title
 
 TITLE = "Fig. 4: MNIST contextual bandit"
 METHODS = ("ce", "tpo", "dg", "pg", "grpo", "group_pg")
@@ -47,9 +48,9 @@ _UPDATES = Quantity("updates to 5 % test error", "error", steps_to(_THRESHOLD))
 _FINAL = Quantity("final test error (%)", "error", scale=100)
 
 
-def chosen(store: RunStore) -> Selection:
+def chosen(store: RunStore) -> list[Selection]:
     """Return the runs that the figure shows."""
-    return select(store, "bandits", "mnist", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)
+    return [select(store, "bandits", "mnist", METHODS, paper_steps=_NUMBERS.steps, paper_seeds=_NUMBERS.seeds)]
 
 
 def draw(store: RunStore) -> Figure:
@@ -58,9 +59,8 @@ def draw(store: RunStore) -> Figure:
     Raises:
         NoRunsError: the store has no runs of the experiment.
     """
-    selection = chosen(store)
-    if not selection.runs:
-        raise NoRunsError(f"fig04: no runs of mnist in {store.root}; nothing drawn ({selection.command})")
+    (selection,) = chosen(store)
+    require_runs("fig04", "mnist", [selection], store)
     with styled():
         figure, (errors, surplus) = new_figure(2, width=5.4)
         for method in selection.runs:
@@ -73,7 +73,7 @@ def draw(store: RunStore) -> Figure:
         errors.set_xlim(0, selection.steps)
         errors.set_ylim(top=40)  # all start near 90 %
         _draw_surplus(surplus, selection)
-        return finish(figure, TITLE, selection)
+        return finish(figure, TITLE, [selection])
 
 
 def _draw_surplus(axis: Axes, selection: Selection) -> None:
@@ -105,7 +105,7 @@ def _shown_step(selection: Selection) -> int:
 
 def compare(store: RunStore) -> list[Comparison]:
     """Judge the paper's claims and the artefact's numbers."""
-    selection = chosen(store)
+    (selection,) = chosen(store)
     return [
         *_speed(selection),
         *value_claims(selection, _FINAL, _NUMBERS.paper["final_error"]),

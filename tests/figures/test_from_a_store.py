@@ -1,54 +1,23 @@
 """Figures and comparisons from a small synthetic store, by the real command line."""
 
-import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from figure_runs import figures, put, rows
 
 from bandits.mnist.training import Mnist
 from bandits.multi_context import MultiContext
 from bandits.single_context import SingleContext
-from common.runs.files import sha256, write_bytes
-from common.runs.identity import RunSpec
-from common.runs.store import Block, RunStore, lock, parquet_bytes, write_record
-from common.runs.trainer import Records
+from common.runs.store import RunStore
+from figures.__main__ import FIGURES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ["claim", "source", "paper", "ours", "low", "high", "n", "preset", "verdict", "command"]
 RATES = {"tpo": 0.09, "dg": 0.085, "grpo": 0.06, "pg": 0.05, "group_pg": 0.045, "ce": 0.1}
-
-
-def put(store, experiment, settings, seeds, metrics, steps):
-    """Write a finished run: metrics by name, [S, n]."""
-    spec = RunSpec("bandits", experiment, settings)
-    directory = store.directory(spec)
-    with lock(directory):
-        store.prepare(spec)
-        content = parquet_bytes(Records(steps, metrics), range(seeds))
-        name = f"metrics-0-{seeds - 1}.parquet"
-        write_bytes(directory / name, content)
-        block = Block(
-            file=name,
-            sha256=sha256(content),
-            first_seed=0,
-            last_seed=seeds - 1,
-            steps=settings.steps,
-            preset="paper",
-            commit="0123456789ab",
-            machine="cpu: test",
-            versions={},
-            finished="2026-01-01T00:00:00+00:00",
-            wall_seconds=1.0,
-            cpu_seconds=1.0,
-        )
-        write_record(directory, [block])
-    return directory
 
 
 def curves(seeds, steps, rate):
@@ -84,26 +53,6 @@ def full(tmp_path_factory):
     return store
 
 
-def figures(*arguments, cwd=ROOT, environment=None):
-    command = [sys.executable, "-m", "figures", *map(str, arguments)]
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def rows(*arguments):
-    result = figures(*arguments, "--json")
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
-
-
 def test_draws_compares_and_names_the_paths(full, tmp_path, environment):
     result = figures("--store", full.root, "--out", tmp_path / "out", environment=environment)
     assert result.returncode == 0, result.stderr
@@ -121,7 +70,7 @@ def test_draws_compares_and_names_the_paths(full, tmp_path, environment):
 
 
 def test_json_has_the_agreed_keys_and_types(full):
-    found = rows("--store", full.root)
+    found = rows("fig02", "fig03", "fig04", "--store", full.root)
     assert len(found) > 40
     for row in found:
         assert list(row) == SCHEMA
@@ -238,7 +187,8 @@ def test_an_out_folder_that_cannot_be_written(full, tmp_path):
 def test_list_names_the_figures():
     result = figures("--list")
     assert result.returncode == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()] == ["fig02", "fig03", "fig04"]
+    assert [line.split()[0] for line in result.stdout.splitlines()] == list(FIGURES)
+    assert {"fig02", "fig03", "fig04", "fig05", "fig07"} <= set(FIGURES)
 
 
 def test_seeds_differ_between_methods(tmp_path):
