@@ -32,7 +32,12 @@ LAST = 20
 _EXPERIMENT = next(iter(EXPERIMENTS))
 _SIZES = {"episodes": "episodes", "batch": "B", "candidates": "K", "length": "H"}
 """Settings in which runs may be smaller than the paper's, and what figures call them."""
-_DEFAULTS: dict[str, Any] = {**asdict(SequenceTask()), "matching": "prompt", "epochs": None, "allow_unstable": True}
+_DEFAULTS: dict[str, Any] = {
+    **asdict(SequenceTask()),
+    "matching": "prompt",
+    "epochs": None,
+    "allow_unstable": True,
+}
 _NAMES = {each.name for each in fields(SequenceTask)}
 
 DENSE = {"reward": "bag_of_tokens", "episodes": 1000}
@@ -76,11 +81,11 @@ class Panel:
         config = {**_DEFAULTS, **self.settings}
         return tuple(int(config[name]) for name in _SIZES)
 
-    def run_key(self, method: str, size: SizeT) -> str | None:
+    def run_key(self, method: str, size: SizeT, compiled: bool = False) -> str | None:
         """Return the key of a method's run at some size, None where there can be no such run."""
         chosen = variant(method)
         config = {**_DEFAULTS, **self.settings, **dict(zip(_SIZES, size, strict=True)), **chosen.settings}
-        config["objective"] = chosen.objective
+        config |= {"objective": chosen.objective, "compile": compiled}
         settings = {**config, **resolved(config)}
         try:
             spec = RunSpec(TRACK, _EXPERIMENT, SequenceTask(**{k: v for k, v in settings.items() if k in _NAMES}))
@@ -216,8 +221,10 @@ def _by_size(panel: Panel, stored: Mapping[str, StoredRun]) -> dict[SizeT, dict[
     """Return the panel's runs by their size."""
     found: dict[SizeT, dict[str, StoredRun]] = {}
     for size in _sizes(panel, stored.values()):
-        keys = {method: panel.run_key(method, size) for method in panel.methods}
-        there = {method: stored[key] for method, key in keys.items() if key is not None and key in stored}
+        there: dict[str, StoredRun] = {}
+        for compiled in (True, False):  # they differ by rounding; a run that is not compiled comes first
+            keys = {method: panel.run_key(method, size, compiled) for method in panel.methods}
+            there |= {method: stored[key] for method, key in keys.items() if key is not None and key in stored}
         if there:
             found[size] = there
     return found

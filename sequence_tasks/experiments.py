@@ -38,23 +38,25 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     require_choice("matching", config["matching"], MATCHINGS)
     objective = objectives.get(config["objective"], {k: v for k, v in config["options"].items() if v is not None})
-    settings: dict[str, Any] = {"compile": _compiled(config["compile"], config["device"])}
+    settings: dict[str, Any] = {"compile": _compiled(config)}
     epochs = config["epochs"]
     if epochs is None:
         settings["epochs"] = 1 if objective.single_epoch else _DEFAULTS["epochs"]
     settings["allow_unstable"] = config["allow_unstable"] and objective.single_epoch and epochs not in (None, 1)
     if not objective.grouped:
         settings |= {"level": _DEFAULTS["level"], "candidates": _DEFAULTS["candidates"]}
-        if config["matching"] == "interaction":
-            require("candidates", config["candidates"], at_least=1)
-            settings["batch"] = config["batch"] * config["candidates"]
-            settings["learning_rate"] = config["learning_rate"] * math.sqrt(config["candidates"])
+        batch, candidates, rate = (config[key] for key in ("batch", "candidates", "learning_rate"))
+        numbers = all(isinstance(value, int | float) for value in (batch, candidates, rate))
+        if config["matching"] == "interaction" and numbers:  # what is no number is refused later, by its key
+            require("candidates", candidates, at_least=1)
+            settings |= {"batch": batch * candidates, "learning_rate": rate * math.sqrt(candidates)}
     return settings
 
 
-def _compiled(choice: str | bool, device: str) -> bool:
+def _compiled(config: Mapping[str, Any]) -> bool:
+    choice = config["compile"]
     if choice == "auto":
-        return device_of(device).type == "cuda"
+        return device_of(config["device"]).type == "cuda"
     if not isinstance(choice, bool):
         raise ValueError(f"compile: {choice!r} is not allowed; choose auto, true or false")
     return choice

@@ -125,11 +125,8 @@ def _settings(track: str, config: Mapping[str, Any]) -> Any:
     given = {**config, **config.get("task", {})}
     values = {field.name: given[field.name] for field in fields(experiment.settings) if field.name in given}
     values["options"] = {key: value for key, value in config["options"].items() if value is not None}
-    kinds = {field.name: field.type for field in fields(experiment.settings)}
     try:
         if experiment.prepare is not None:
-            for key, value in values.items():
-                values[key] = None if value is None else _typed(key, value, kinds[key])
             values |= experiment.prepare(config)
         for field in fields(experiment.settings):
             values[field.name] = _typed(field.name, values.get(field.name, field.default), field.type)
