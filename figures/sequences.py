@@ -152,7 +152,7 @@ def lengths_in(store: RunStore, panel: Panel, lengths: Sequence[int]) -> list[Pa
 
     Others are left out if their runs are very short beside the longest.
     """
-    others = sorted({int(run.settings["length"]) for run in _stored(store).values()} - set(lengths))
+    others = sorted({int(run.settings["length"]) for run in stored_runs(store).values()} - set(lengths))
     beside = [beside_the_paper(each) for each in swept(panel, "length", others, "H")]
     in_paper = swept(panel, "length", lengths, "H")
     found = [selected(store, each) for each in [*beside, *in_paper]]
@@ -183,7 +183,7 @@ def selected(store: RunStore, panel: Panel) -> Selection:
     Raises:
         UserError: the store cannot be read.
     """
-    by_size = _by_size(panel, _stored(store))
+    by_size = _by_size(panel, stored_runs(store))
     size = best_size(by_size, panel.paper_size)
     named = list(zip(_SIZES, size, panel.paper_size, strict=True))
     differences = [f"{_SIZES[name]} = {ours} (paper {paper})" for name, ours, paper in named[1:] if ours != paper]
@@ -257,7 +257,7 @@ def _sizes(panel: Panel, stored: Iterable[StoredRun]) -> set[SizeT]:
     }
 
 
-def _stored(store: RunStore) -> dict[str, StoredRun]:
+def stored_runs(store: RunStore) -> dict[str, StoredRun]:
     """Return the track's finished runs by key."""
     records = sorted(store.root.glob(f"{TRACK}/{_EXPERIMENT}/*/record.json"))
     return _read(store.root, tuple((path, path.stat().st_mtime_ns) for path in records))
