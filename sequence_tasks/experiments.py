@@ -11,6 +11,7 @@ from common import objectives
 from common.launch.experiment import Experiment
 from common.launch.plan import device_of
 from common.runs.settings import require, require_choice
+from sequence_tasks.cost import cpu_milliseconds
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.training import SequenceTrainer
 
@@ -64,4 +65,4 @@ def _compiled(config: Mapping[str, Any]) -> bool:
 
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(SequenceTask)}
 
-EXPERIMENTS = {"sequences": Experiment(SequenceTask, _trainer, resolved)}
+EXPERIMENTS = {"sequences": Experiment(SequenceTask, _trainer, cpu_milliseconds, resolved)}

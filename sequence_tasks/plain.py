@@ -19,8 +19,8 @@ SKIPS, STACKS = False, False
 def sequence_log_probabilities(p: Parameters, shape: Architecture, sequences: Tensor) -> Tensor:
     """Return log π of the next token after every position of whole sequences, [N, L, V] from int64 [N, L]."""
     count, length = sequences.shape
-    positions = torch.arange(length).expand(count, length).flatten()
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    positions = torch.arange(length, device=sequences.device).expand(count, length).flatten()
+    causal = torch.ones(length, length, dtype=torch.bool, device=sequences.device).tril()
     hidden = embed(p, sequences.flatten(), positions)
     for layer in range(shape.layers):
         queries, keys, values = project(p, layer, hidden).view(count, length, -1).chunk(3, -1)
@@ -84,5 +84,5 @@ def state_log_probabilities(p: Parameters, shape: Architecture, sequences: Seque
     batch, _, length = sequences.tokens.shape
     whole = torch.cat([sequences.prompts, sequences.tokens[:, 0]], 1).repeat_interleave(length, 0)
     logp = sequence_log_probabilities(p, shape, whole).view(batch, length, whole.shape[1], -1)
-    state = torch.arange(length)
+    state = torch.arange(length, device=logp.device)
     return logp[:, state, sequences.prompts.shape[1] - 1 + state]

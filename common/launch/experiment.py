@@ -17,6 +17,8 @@ class Experiment:
     trainer: Callable[..., Trainer]
     """``trainer(settings, seeds, device, config)``: the settings, the block's seeds (a sequence of int), a
     ``torch.device``, and the whole configuration (a mapping) for what is no setting, e.g. where data lie."""
+    cpu_milliseconds: Callable[[Any], float] | None = None
+    """What a step and seed costs under some settings; for experiments whose configuration does not say."""
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """``prepare(config)`` returns settings that follow from the configuration, e.g. from data that are fetched first
     or from the objective; it may raise ValueError."""

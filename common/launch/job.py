@@ -14,7 +14,7 @@ from common.launch.experiment import experiments_of
 from common.launch.plan import device_of, planned_run
 from common.runs.execute import Work, execute
 from common.runs.identity import RunSpec
-from common.runs.store import RunStore
+from common.runs.store import BusyError, RunStore
 from common.runs.trainer import Trainer
 from common.tracking import Tracker, tracking_mode
 
@@ -48,6 +48,8 @@ def run_job(config: DictConfig) -> None:
     )
     try:
         execute(work, RunStore(own["store"]))
+    except BusyError:
+        pass  # another process is at work on it, or another job of a sweep that comes to the same run twice
     except UserError as error:
         print(f"{planned.spec.title}: {error}", file=sys.stderr)
     except Exception as error:

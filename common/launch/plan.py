@@ -70,7 +70,7 @@ def planned_run(track: str, config: Mapping[str, Any], overrides: Sequence[str] 
     if config["track"] != track:
         raise UserError(f"track: {config['track']!r} is not allowed; another track has its own command line")
     for key, kind in _UNSWEPT.items():
-        if key != "stack" or config[key] is not None:
+        if key not in _MAYBE_NULL or config[key] is not None:
             _typed(key, config[key], kind)
     try:
         require("seeds", config["seeds"], at_least=1)
@@ -79,7 +79,8 @@ def planned_run(track: str, config: Mapping[str, Any], overrides: Sequence[str] 
         if config["workers"] != -1:
             require("workers", config["workers"], at_least=1)
         require("checkpoint_seconds", config["checkpoint_seconds"], at_least=0)
-        require("cpu_milliseconds", config["cpu_milliseconds"], at_least=0)
+        if config["cpu_milliseconds"] is not None:
+            require("cpu_milliseconds", config["cpu_milliseconds"], at_least=0)
     except ValueError as error:
         raise UserError(str(error)) from error
     if not config["store"]:
@@ -100,6 +101,7 @@ _UNSWEPT: dict[str, type] = {
     "cpu_milliseconds": float,
 }
 """Keys that change no number, and so have one value in all runs of a sweep."""
+_MAYBE_NULL = ("stack", "cpu_milliseconds")
 
 
 def device_of(name: str) -> torch.device:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from common.launch.experiment import experiments_of
 from common.launch.plan import PlannedRun
 from common.runs.checkpoint import unfinished_blocks
 from common.runs.files import read_json
@@ -83,7 +84,11 @@ def _seconds_per_step(planned: PlannedRun, store: RunStore) -> float:
     seed_steps = sum(len(block.seeds) * block.steps for block in own)
     if seed_steps:
         return sum(block.cpu_seconds for block in own) / seed_steps
-    return float(planned.config["cpu_milliseconds"]) / 1000
+    configured = planned.config["cpu_milliseconds"]
+    estimate = experiments_of(spec.track)[spec.experiment].cpu_milliseconds
+    if configured is None and estimate is not None:
+        configured = estimate(spec.settings)
+    return float(configured or 0) / 1000
 
 
 def _size(settings: Mapping[str, Any]) -> dict[str, Any]:
