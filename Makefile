@@ -20,10 +20,20 @@ SETTINGS = preset=$(PRESET) device=$(DEVICE) store=$(STORE) $(if $(SEEDS),seeds=
 
 export PYTHONUNBUFFERED := 1
 
-.PHONY: help install bandits reversal rlvr figures report gallery test test-slow test-vllm lint bench constraints clean
+# What `make reversal` runs: at the small presets the two experiments that show the ordering, else all of them.
+REVERSAL_small := terminal dense_vocabulary
+REVERSAL_all := $(REVERSAL_small) dense_variants anchor_ablation gradient_diagnostics group_size zero_variance_masking \
+  gradient_epochs temperature dg_epochs dg_epochs_dense
+EXPERIMENTS ?= $(if $(filter smoke quick,$(PRESET)),$(REVERSAL_small),$(REVERSAL_all))
+REVERSAL_FIGURES := $(if $(filter smoke quick,$(PRESET)),fig05 fig07,fig05 fig06 fig06_sequence fig07 fig08 fig10 \
+  fig11 fig12 fig13 fig14 fig15 fig16 fig17)
+
+.PHONY: help install bandits reversal rlvr figures report gallery fidelity test test-slow test-vllm lint bench \
+  constraints clean
 
 help: ## list the targets
-	@echo "usage: make TARGET [PRESET=smoke|quick|paper] [SEEDS=n] [DEVICE=auto|cpu|cuda] [STORE=runs] [OUT=out]"
+	@echo "usage: make TARGET [PRESET=smoke|quick|medium|paper] [SEEDS=n] [DEVICE=auto|cpu|cuda] [STORE=runs] [OUT=out]"
+	@echo "       (medium: reversal only)"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(BASE) ## set up .venv with everything the experiments need
@@ -38,11 +48,25 @@ bandits: $(BASE) ## run the bandit experiments, draw Fig. 2-4, compare with the 
 	$(RUN) figures fig02 fig03 fig04 --store "$(STORE)" --out "$(OUT)" || status=1; \
 	exit $$status
 
-reversal: ## sequence track (not built yet)
-	@echo "make $@: the sequence track is not built yet; there is 'make bandits'" >&2; exit 1
+reversal: $(BASE) ## run the token reversal experiments, draw their figures, compare with the paper
+	@status=0; \
+	for experiment in $(EXPERIMENTS); do \
+	  echo "$(BIN)/python -m sequence_tasks experiment=$$experiment $(SETTINGS)"; \
+	  $(RUN) sequence_tasks experiment=$$experiment $(SETTINGS) || status=$$?; \
+	  if [ $$status = 2 ] || [ $$status = 130 ]; then exit $$status; fi; \
+	done; \
+	$(RUN) figures $(REVERSAL_FIGURES) --store "$(STORE)" --out "$(OUT)" || status=1; \
+	exit $$status
 
 rlvr: ## language-model track (not built yet)
-	@echo "make $@: the language-model track is not built yet; there is 'make bandits'" >&2; exit 1
+	@echo "make $@: the language-model track is not built yet; there are 'make bandits' and 'make reversal'" >&2; exit 1
+
+fidelity: $(BASE) ## compare with the public code over 20 seeds, at sizes a CPU can do (about an hour on 2 cores)
+	@$(RUN) sequence_tasks experiment=terminal preset=quick seeds=20 device=$(DEVICE) store=$(STORE)
+	@$(RUN) sequence_tasks experiment=dense_vocabulary preset=quick seeds=20 device=$(DEVICE) store=$(STORE)
+	@$(RUN) sequence_tasks experiment=temperature preset=quick seeds=20 device=$(DEVICE) store=$(STORE) \
+	  options.eta=1 level=sequence
+	@$(RUN) figures.fidelity --store "$(STORE)"
 
 figures: $(BASE) ## draw every figure from the run store, compute nothing
 	@$(RUN) figures --store "$(STORE)" --out "$(OUT)"
@@ -69,6 +93,7 @@ lint: $(DEV) ## ruff and mypy
 
 bench: $(BASE) ## measure CPU time per step and seed; run it on a quiet machine
 	@$(RUN) bandits.bench
+	@$(RUN) sequence_tasks.bench --device $(if $(filter auto,$(DEVICE)),cpu,$(DEVICE))
 
 constraints: $(DEV) ## write constraints.txt from what is installed
 	@{ echo "# The versions that this repository was tested with. \`make install\` uses them; \`make constraints\` rewrites them."; \
