@@ -43,10 +43,15 @@ def lay_out(shape: Architecture, prompts: Tensor, tokens: Tensor) -> Sequences:
     sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
     trie = build_trie(sequences[:, :-1], shape.vocabulary)
     emitting, nodes, table = trie.levels[length - 1], len(trie.tokens), 3 * shape.heads * len(trie.tokens)
-    completions = _completions(trie, length, shape.heads)
-    every = (_prompts(trie, length, shape.heads), *completions)
-    ends = _prompt_ends(trie, length, shape.heads)
-    last = (ends, *(rows.counted_from(emitting, shape.heads) for rows in completions))
+    if candidates == 1:  # nobody shares a prompt: whole sequences are the rows
+        whole = trie.nodes.shape[1]
+        every: tuple[Rows, ...] = (_rows_from(trie, whole, 0, shape.heads),)
+        last: tuple[Rows, ...] = (_rows_from(trie, whole, length - 1, shape.heads),)
+    else:
+        completions = _completions(trie, length, shape.heads)
+        every = (_rows_from(trie, length, 0, shape.heads), *completions)
+        ends = _rows_from(trie, length, length - 1, shape.heads)
+        last = (ends, *(rows.counted_from(emitting, shape.heads) for rows in completions))
     return Sequences(
         trie,
         emitting,
@@ -64,19 +69,15 @@ def _distinct(trie: Trie, length: int) -> tuple[Tensor, Tensor]:
     return trie.nodes[trie.first[last:end], :length], trie.nodes[:, length - 1] - last
 
 
-def _prompts(trie: Trie, length: int, heads: int) -> Rows:
-    """All nodes of the distinct prompts: each is a row, without a context."""
+def _rows_from(trie: Trie, length: int, first: int, heads: int) -> Rows:
+    """The nodes of the distinct beginnings of this length from a position on: each a row; what is before, its context.
+
+    Outputs are counted from that position's first node.
+    """
     rows, row_of_sequence = _distinct(trie, length)
-    wanted = torch.arange(trie.levels[length])
-    at = row_of_sequence[trie.first[wanted]] * length + trie.positions[wanted]
-    return Rows.locate(rows[None], rows.new_empty(1, 0), wanted, at, heads)
-
-
-def _prompt_ends(trie: Trie, length: int, heads: int) -> Rows:
-    """The last node of each distinct prompt: a row of one node, whose context is the rest of the prompt."""
-    rows, _ = _distinct(trie, length)
-    every = torch.arange(len(rows))
-    return Rows.locate(rows[:, None, -1:], rows[:, :-1], every, every, heads)
+    nodes = torch.arange(trie.levels[first], trie.levels[length])
+    at = row_of_sequence[trie.first[nodes]] * (length - first) + trie.positions[nodes] - first
+    return Rows.locate(rows[:, None, first:], rows[:, :first], nodes - trie.levels[first], at, heads)
 
 
 def _completions(trie: Trie, length: int, heads: int) -> list[Rows]:
@@ -203,7 +204,7 @@ class _Cache:
     def states_after_prompts(self) -> Tensor:
         """Run the prompts; return log π after each distinct one, [P, V]."""
         shape, trie = self._shape, self._prompts
-        rows = _prompts(trie, self._prompt_nodes.shape[1], shape.heads)
+        rows = _rows_from(trie, self._prompt_nodes.shape[1], 0, shape.heads)
         layout = Layout.of((rows,), len(trie.tokens), 3 * shape.heads * len(trie.tokens))
         hidden = embed(self._p, trie.tokens, trie.positions)
         for layer in range(shape.layers):
