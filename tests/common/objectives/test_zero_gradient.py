@@ -1,6 +1,7 @@
 """Groups that an objective declares to have gradient 0 do have it, in the parameters, and it declares enough."""
 
 import itertools
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -110,3 +111,41 @@ def test_groups_that_must_not_be_skipped_have_a_gradient(name, epoch, kind):
     norms = rollout.gradient_norms(objectives.get(name), epoch)
     chosen = torch.tensor([other == kind for other in rollout.kinds])
     assert (norms[chosen] > 1e-3).all()
+
+
+@pytest.mark.parametrize(("name", "snapshot", "later"), [("pg", True, True), ("dg", True, True), ("ppo", True, True)])
+def test_samples_of_no_advantage(name, snapshot, later):
+    """A·f(ℓ) has no gradient at A = 0; a KL term has none on the snapshot only."""
+    objective = objectives.get(name)
+    assert objective.ignores_zero_advantages(snapshot=True) is snapshot
+    assert objective.ignores_zero_advantages(snapshot=False) is later
+    logp = torch.tensor([-0.3, -1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    signal = objective.signal(torch.full((3,), 0.35, dtype=torch.float64), baseline=0.35)
+    terms = objective.loss(logp, logp.detach() + torch.tensor([0.1, 0.0, -0.5]), signal)
+    assert torch.autograd.grad(terms.sum(), logp)[0].tolist() == [0, 0, 0]
+
+
+def test_a_kl_term_pulls_back_off_the_snapshot():
+    pulled = objectives.get("ppo", {"beta": 0.04})
+    assert pulled.ignores_zero_advantages(snapshot=True)
+    assert not pulled.ignores_zero_advantages(snapshot=False)
+
+
+def test_objectives_over_groups_are_not_asked():
+    for name in ("tpo", "grpo", "group_pg", "ce"):
+        assert not objectives.get(name).ignores_zero_advantages(snapshot=True)
+
+
+@pytest.mark.parametrize("name", ["tpo", "grpo", "grpo_no_kl", "group_pg", "pg", "dg", "ppo"])
+@pytest.mark.parametrize("part", ["signal", "loss"])
+def test_nothing_is_taken_for_granted_of_a_rule_of_ones_own(name, part):
+    """A subclass may add a term, an entropy bonus for example, that has a gradient whatever the scores are."""
+    registered = objectives.get(name)
+    kind = type(getattr(registered, part))
+    own = type("Own", (kind,), {})
+    rule = getattr(registered, part)
+    options = {field.name: getattr(rule, field.name) for field in fields(rule)}
+    objective = replace(registered, **{part: own(**options)})
+    every = torch.ones(4, dtype=torch.bool)
+    assert not objective.zero_gradient(every, every, snapshot=True).any()
+    assert not objective.ignores_zero_advantages(snapshot=True)
