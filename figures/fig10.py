@@ -12,7 +12,7 @@ from figures.claims import Quantity, lowest_claim, ordering_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection, require_runs
-from figures.sequence_drawing import draw_smoothed, smooth
+from figures.sequence_drawing import draw_smoothed
 from figures.sequences import MECHANISM, Panel, final, published_claims, selected
 from figures.style import BESIDE_OTHERS, finish, new_figure, power_axis, styled
 from figures.variants import title
@@ -76,7 +76,7 @@ def draw(store: RunStore) -> Figure:
 def _range(selection: Selection, methods: list[str]) -> tuple[float, float]:
     """Return the ends of an axis for the weights of winners and losers alike."""
     metrics = ("winner_weight", "loser_weight")
-    curves = [smooth(selection.curves(method, metric), SMOOTHED) for method in methods for metric in metrics]
+    curves = [selection.curves(method, metric).smoothed(SMOOTHED) for method in methods for metric in metrics]
     positive = [mean[mean > 0] for mean in (each.mean().mean for each in curves)]
     values = [end for each in positive if each.size for end in (float(each.min()), float(each.max()))]
     return min(values, default=1) / 2, max(values, default=1) * 2

@@ -110,7 +110,7 @@ def _without_empty(rows: Sequence[Sequence[Selection]]) -> list[list[Selection]]
 
 def lowest_tick(selections: Iterable[Selection], metric: str, ticks: Sequence[float], smoothed: int) -> float:
     """Return the highest tick that lies below all the curves, in per cent."""
-    curves = [smooth(each.curves(method, metric), smoothed) for each in selections for method in each.runs]
+    curves = [each.curves(method, metric).smoothed(smoothed) for each in selections for method in each.runs]
     lowest = 100 * min(float(each.mean().mean.min()) for each in curves)
     return max([tick for tick in ticks if tick <= lowest], default=ticks[0])
 
@@ -132,18 +132,13 @@ def draw_errors(
 ) -> None:
     """Draw the curves of a panel in per cent on a log axis."""
     for method in selection.runs:
-        curves = smooth(selection.curves(method, metric), smoothed)
+        curves = selection.curves(method, metric).smoothed(smoothed)
         draw_curve(axis, method, thinned(curves, smoothed // 2), scale=100, look=(looks or LOOKS).get(method))
     percent_axis(axis, ticks)
     axis.set_ylim(ticks[0], ticks[-1] * 1.15)
     axis.set_xlim(0, selection.steps)
     if threshold is not None:
         mark_level(axis, threshold)
-
-
-def smooth(curves: SeedCurves, width: int) -> SeedCurves:
-    """Return each seed's mean over so many episodes around each; no more than there are."""
-    return curves.smoothed(max(1, min(width, len(curves.steps))))
 
 
 def thinned(curves: SeedCurves, every: int) -> SeedCurves:
@@ -167,7 +162,7 @@ def draw_smoothed(
 ) -> None:
     """Draw any metric of a panel, averaged over so many episodes."""
     for method in selection.runs if methods is None else methods:
-        curves = thinned(smooth(selection.curves(method, metric), width), width // 2)
+        curves = thinned(selection.curves(method, metric).smoothed(width), width // 2)
         draw_curve(axis, method, curves, scale=scale, look=(looks or LOOKS).get(method))
     axis.set_xlim(0, selection.steps)
     axis.set_xlabel("episode")

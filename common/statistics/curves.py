@@ -70,8 +70,9 @@ class SeedCurves:
         """Return each seed's mean over ``width`` recorded steps around each step, fewer at the ends."""
         kernel = np.ones(width)
         present = np.isfinite(self.values)
-        total = np.stack([np.convolve(row, kernel, "same") for row in np.where(present, self.values, 0.0)])
-        count = np.stack([np.convolve(row, kernel, "same") for row in present.astype(np.float64)])
+        around = slice((width - 1) // 2, (width - 1) // 2 + len(self.steps))
+        total = np.stack([np.convolve(row, kernel)[around] for row in np.where(present, self.values, 0.0)])
+        count = np.stack([np.convolve(row, kernel)[around] for row in present.astype(np.float64)])
         values = np.where(present, total / np.maximum(count, 1), np.nan)
         return SeedCurves(self.seeds, self.steps, values)
 

@@ -52,6 +52,16 @@ def test_smoothing_averages_steps_of_a_seed_and_keeps_gaps():
     np.testing.assert_allclose(smooth.values, [[1.5, 3, 4, math.nan, 4]])
 
 
+@pytest.mark.parametrize("width", [1, 2, 5, 6, 50])
+def test_smoothing_over_any_width_keeps_the_steps(width):
+    """Also over more steps than there are: each value is the mean of those within reach."""
+    values = [3.0, 1, 4, 1, 5]
+    smooth = curves([values]).smoothed(width).values[0]
+    before, after = width // 2, (width - 1) // 2
+    expected = [np.mean(values[max(0, at - before) : at + after + 1]) for at in range(5)]
+    np.testing.assert_allclose(smooth, expected)
+
+
 def test_steps_to_a_threshold_of_the_mean_curve():
     falling = curves([[0.5, 0.3, 0.02, 0.01], [0.5, 0.1, 0.0, 0.0]])
     assert steps_to_threshold(falling, 0.21) == 1  # means 0.5, 0.2, 0.01, 0.005
