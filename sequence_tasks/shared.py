@@ -7,6 +7,7 @@ distinct prompts see themselves; the distinct completions of a prompt see its ke
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -223,30 +224,35 @@ class _Cache:
         trie = self._completions.trie()
         path = trie.nodes.index_select(0, first)  # [R, t]
         new = path[:, -1]
-        hidden = embed(self._p, trie.tokens[new], trie.positions[new] + self._prompt_nodes.shape[1])
         heads = self._shape.heads
-        head = torch.arange(heads)
-        slots = (path.unsqueeze(1) * 2 * heads + head[:, None]).flatten()  # of keys; the values' follow
+        slots = (path.unsqueeze(1) * 2 * heads + torch.arange(heads)[:, None]).flatten()
         places, padded = self._padded_places(self._prompt.index_select(0, first), heads)
+        step = _Step(slice(2 * heads * trie.levels[-2], 2 * heads * trie.levels[-1]), slots, places, padded)
+        hidden = embed(self._p, trie.tokens[new], trie.positions[new] + self._prompt_nodes.shape[1])
         for layer in range(self._shape.layers):
-            queries, added = project(self._p, layer, hidden).split([hidden.shape[1], 2 * hidden.shape[1]], 1)
-            depth = hidden.shape[1] // heads
-            table = self._tables[layer]
-            table[2 * heads * trie.levels[-2] : 2 * heads * trie.levels[-1]] = added.reshape(-1, depth)
-            keys, values = (
-                table.index_select(0, at).view(len(first) * heads, -1, depth) for at in (slots, slots + heads)
-            )
-            asking = queries.reshape(-1, depth) * depth**-0.5  # [R·heads, d]
-            seen_keys, seen_values = self._seen[layer]
-            to_prompt = torch.bmm(_spread(asking, places, padded), seen_keys.mT).flatten(0, 1).index_select(0, places)
-            to_own = torch.bmm(asking[:, None], keys.mT)[:, 0]
-            weights = softmax(torch.cat([to_prompt, to_own], -1))
-            context = seen_keys.shape[1]
-            output = (weights[:, context:, None] * values).sum(1)  # faster than a product of single rows
-            from_prompt = torch.bmm(_spread(weights[:, :context], places, padded), seen_values)
-            output += from_prompt.flatten(0, 1).index_select(0, places)
-            hidden = finish_layer(self._p, layer, hidden, output.view(len(first), -1), gelu)
+            attended = self._attend(layer, project(self._p, layer, hidden), step)
+            hidden = finish_layer(self._p, layer, hidden, attended, gelu)
         return log_probabilities(self._p, hidden)
+
+    def _attend(self, layer: int, projected: Tensor, step: "_Step") -> Tensor:
+        """Cache the new nodes' keys and values; return attention's output at them, [R, width] from [R, 3·width]."""
+        width = projected.shape[1] // 3
+        depth = width // self._shape.heads
+        queries, added = projected.split([width, 2 * width], 1)
+        queries = queries.reshape(-1, depth) * depth**-0.5  # [R·heads, d]
+        table = self._tables[layer]
+        table[step.new] = added.reshape(-1, depth)
+        keys = table.index_select(0, step.slots).view(len(queries), -1, depth)
+        values = table.index_select(0, step.slots + self._shape.heads).view(len(queries), -1, depth)
+        seen_keys, seen_values = self._seen[layer]
+        to_prompt = torch.bmm(_spread(queries, step), seen_keys.mT).flatten(0, 1).index_select(0, step.places)
+        to_own = torch.bmm(queries[:, None], keys.mT)[:, 0]
+        weights = softmax(torch.cat([to_prompt, to_own], -1))
+        context = seen_keys.shape[1]
+        output = (weights[:, context:, None] * values).sum(1)  # faster than a product of single rows
+        from_prompt = torch.bmm(_spread(weights[:, :context], step), seen_values)
+        output += from_prompt.flatten(0, 1).index_select(0, step.places)
+        return output.view(len(projected), width)
 
     def _padded_places(self, prompt: Tensor, heads: int) -> tuple[Tensor, tuple[int, int]]:
         """Return where rows, of ascending prompts [R], stand in [P·heads, m], int64 [R·heads], and that shape."""
@@ -258,7 +264,21 @@ class _Cache:
         return places.flatten(), (prompts * heads, largest)
 
 
-def _spread(values: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Put rows [R, n] at places of [groups, m, n], zeros elsewhere."""
-    spread = values.new_zeros(shape[0] * shape[1], values.shape[-1])
-    return spread.index_copy_(0, places, values).view(*shape, -1)
+class _Step(NamedTuple):
+    """Where things lie when a token has been added."""
+
+    new: slice
+    """The new nodes' keys and values in a layer's table."""
+    slots: Tensor
+    """Of the keys along each sequence, int64 [R·heads·t]; the values lie ``heads`` further on."""
+    places: Tensor
+    """Of the sequences among their prompt's, padded, int64 [R·heads]."""
+    padded: tuple[int, int]
+    """P·heads, and the most sequences that a prompt has."""
+
+
+def _spread(values: Tensor, step: _Step) -> Tensor:
+    """Put rows [R·heads, n] at their places among their prompt's, [P·heads, m, n], zeros elsewhere."""
+    groups, most = step.padded
+    spread = values.new_zeros(groups * most, values.shape[-1])
+    return spread.index_copy_(0, step.places, values).view(groups, most, -1)
