@@ -133,8 +133,10 @@ def _settings(track: str, config: Mapping[str, Any]) -> Any:
         for field in fields(experiment.settings):
             values[field.name] = _typed(field.name, values.get(field.name, field.default), field.type)
         return experiment.settings(**values)
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    except (ValueError, UserError) as error:
+        message = str(error)
+        in_task = message.partition(":")[0] in config.get("task", {})  # where the key stands on the command line
+        raise UserError(f"task.{message}" if in_task else message) from error
 
 
 def _typed(key: str, value: Any, kind: Any) -> Any:

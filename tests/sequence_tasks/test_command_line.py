@@ -129,8 +129,8 @@ def test_a_dry_run_costs_what_its_size_says(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("task.length=0", "length: 0 is not allowed; it must be at least 1"),
-        ("task.vocabulary=1", "vocabulary: 1 is not allowed; it must be at least 2"),
+        ("task.length=0", "task.length: 0 is not allowed; it must be at least 1"),
+        ("task.vocabulary=1", "task.vocabulary: 1 is not allowed; it must be at least 2"),
         ("objective=tpo candidates=1", "candidates: 1 is not allowed; it must be at least 2"),
         ("level=token", "level: 'token' is not allowed with reward=terminal, which single tokens do not have"),
         ("objective=dg epochs=4", "epochs: 4 is not allowed; dg is meant for 1 (allow_unstable=true permits)"),
