@@ -48,12 +48,21 @@ def run_job(config: DictConfig) -> None:
     )
     try:
         execute(work, RunStore(own["store"]))
-    except BusyError:
-        pass  # another process is at work on it, or another job of a sweep that comes to the same run twice
+    except BusyError as error:
+        if not _of_this_sweep(error.process):
+            print(f"{planned.spec.title}: {error}", file=sys.stderr)
     except UserError as error:
         print(f"{planned.spec.title}: {error}", file=sys.stderr)
     except Exception as error:
         print(f"{planned.spec.title}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _of_this_sweep(process: int | None) -> bool:
+    """Whether it is a worker beside this one: a sweep may come to the same run twice."""
+    try:
+        return process is not None and os.getpgid(process) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def _open_tracker(spec: RunSpec, seeds: Sequence[int], directory: Path) -> Tracker:

@@ -40,6 +40,11 @@ _PROBE_SECONDS = 0.5
 class BusyError(UserError):
     """Another process is at work on the run."""
 
+    def __init__(self, message: str, process: int | None = None) -> None:
+        """Take the process's number, where it is known."""
+        super().__init__(message)
+        self.process = process
+
 
 @dataclass(frozen=True)
 class Block:
@@ -232,8 +237,10 @@ def lock(directory: Path) -> filelock.AcquireReturnProxy:
         return filelock.FileLock(directory / LOCK_NAME, timeout=_PROBE_SECONDS).acquire()
     except filelock.Timeout as error:
         progress = read_json(directory / "progress.json") or {}
-        by = f" (process {progress['pid']})" if "pid" in progress else ""
-        raise BusyError(f"{directory}: another process{by} is at work on this run; it was left to it") from error
+        process = progress.get("pid")
+        by = "" if process is None else f" (process {process})"
+        words = f"{directory}: another process{by} is at work on this run; it was left to it"
+        raise BusyError(words, process) from error
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"{directory}: cannot be written ({reason}); choose a writable store=") from error
