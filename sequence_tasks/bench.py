@@ -98,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, return 0, or 2 after a mistake."""
     parser = argparse.ArgumentParser(prog="python -m sequence_tasks.bench", description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
-    parser.add_argument("--rounds", type=int, default=5, help="episodes of each path, in turns (default: 5)")
+    parser.add_argument("--rounds", type=_number, default=5, help="episodes of each path, in turns (default: 5)")
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES), help="which (default: all)")
-    parser.add_argument("--batch", type=int, default=100, help="prompts an episode (default: 100)")
+    parser.add_argument("--batch", type=_number, default=100, help="prompts an episode (default: 100)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -121,6 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         Console(width=120).print(table(timings))
     return 0
+
+
+def _number(word: str) -> int:
+    """Read a whole number from 1 on."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is not allowed; it must be a whole number from 1 on")
+    return int(word)
 
 
 def table(timings: Sequence[Timing]) -> Table:

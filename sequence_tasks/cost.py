@@ -9,6 +9,8 @@ _PER_EPISODE, _PER_EPOCH = 15.0, 3.0
 """CPU-milliseconds besides the tokens: what every episode, and every gradient epoch with its update, costs."""
 _SAMPLING, _TRAINING = 0.006, 0.0105
 """CPU-milliseconds a distinct token."""
+_COUNTLESS = 2**100
+"""From so many values on, no two draws are alike."""
 
 
 def cpu_milliseconds(settings: SequenceTask) -> float:
@@ -31,4 +33,6 @@ def distinct_tokens(settings: SequenceTask, candidates: int) -> float:
 
 def _distinct(draws: int, values: int) -> float:
     """Return the expected number of distinct values among uniform draws, v·(1 − (1 − 1/v)ⁿ)."""
+    if values > _COUNTLESS:
+        return float(draws)
     return -values * math.expm1(draws * math.log1p(-1 / values))

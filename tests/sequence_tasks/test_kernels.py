@@ -3,9 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sequence_tasks import kernels
+from sequence_tasks import kernels, shared
 from sequence_tasks.kernels import Layout, Rows, attention, gelu, softmax
+from sequence_tasks.policy import Architecture
 
 FLOATS = [torch.float32, torch.float64]
 
@@ -34,6 +37,24 @@ def test_gelu_is_the_tanh_form(shape, dtype, monkeypatch):
         torch.testing.assert_close(gelu(values.T), found[1][0].T, **tolerance(dtype))  # not contiguous
 
 
+def test_gelu_at_the_real_block_and_of_a_view():
+    """A float32 sum of terms up to 4 rounds to 1e-6; one element too many makes a second block."""
+    for size in (kernels._BLOCK - 1, kernels._BLOCK, kernels._BLOCK + 1):
+        base = torch.randn(2 * size, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        view = base[::2]
+        assert not view.is_contiguous()
+        outer = torch.randn(1, generator=torch.Generator().manual_seed(1)).expand(size)  # not contiguous either
+        found, expected = (
+            torch.autograd.grad(function(view), base, outer, retain_graph=True)[0]
+            for function in (gelu, lambda x: F.gelu(x, approximate="tanh"))
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        with torch.no_grad():
+            before = view.clone()
+            torch.testing.assert_close(gelu(view), F.gelu(view, approximate="tanh"), rtol=1e-6, atol=1e-6)
+            assert torch.equal(view, before)
+
+
 def test_gelu_far_out():
     x = torch.tensor([-1e4, -50.0, 0.0, 50.0, 1e4], requires_grad=True)
     y = gelu(x)
@@ -53,6 +74,16 @@ def test_softmax_and_its_gradient(length, size):
     weights = softmax(scores.clone())
     torch.testing.assert_close(weights, expected.detach(), rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(kernels._softmax_backward(outer.clone(), weights), gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [15, 16])
+def test_softmax_of_huge_scores_in_float32(length):
+    """exp overflows from 89 on; a tie at the top is shared."""
+    scores = torch.full((2, length), -3e38)
+    scores[0, :2] = 3e38
+    weights = softmax(scores)
+    assert weights[0].tolist() == [0.5, 0.5] + [0.0] * (length - 2)
+    torch.testing.assert_close(weights[1], torch.full((length,), 1 / length))
 
 
 def layout_of(sizes, heads):
@@ -119,3 +150,51 @@ def test_gradients_by_differences():
     projected = torch.randn(nodes, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: attention(x, 2, layout), projected.requires_grad_())
     assert torch.autograd.gradcheck(gelu, torch.randn(20, dtype=torch.float64, requires_grad=True))
+
+
+@st.composite
+def tries(draw):
+    """V, heads, prompts [B, H] and completions [B, K, H] with many repetitions: all, some, or none on purpose."""
+    vocabulary, length = draw(st.integers(2, 5)), draw(st.integers(1, 6))
+    batch, candidates = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    prompts = torch.randint(vocabulary, (batch, length), generator=generator)
+    tokens = torch.randint(vocabulary, (batch, candidates, length), generator=generator)
+    if draw(st.booleans()):
+        prompts = prompts[torch.randint(draw(st.integers(1, batch)), (batch,), generator=generator)]
+    if draw(st.booleans()):
+        tokens = tokens[:, torch.randint(draw(st.integers(1, candidates)), (candidates,), generator=generator)]
+    return vocabulary, draw(st.sampled_from([1, 2, 4])), prompts, tokens
+
+
+def beginnings(sequences, trie):
+    """The tokens up to each node, from the sequences themselves."""
+    return [tuple(sequences[row, : end + 1].tolist()) for row, end in zip(trie.first, trie.positions, strict=True)]
+
+
+@settings(deadline=None, max_examples=60, derandomize=True)
+@given(tries())
+def test_attention_over_random_tries(drawn):
+    """A node sees the nodes whose beginning begins its own, and nothing else: the library's, with that as its mask."""
+    vocabulary, heads, prompts, tokens = drawn
+    batch, candidates, length = tokens.shape
+    laid_out = shared.lay_out(Architecture(vocabulary, 2 * length, heads=heads), prompts, tokens)
+    sequences = torch.cat([prompts[:, None].expand(batch, candidates, -1), tokens], -1).flatten(0, 1)
+    nodes = beginnings(sequences, laid_out.trie)
+    assert set(nodes) == {tuple(row[:end]) for row in sequences.tolist() for end in range(1, 2 * length)}
+    assert len(set(nodes)) == len(nodes)
+    mask = torch.tensor([[above == node[: len(above)] for above in nodes] for node in nodes])
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(len(nodes), 3 * 4 * heads, generator=generator, dtype=torch.float64)
+    outer = torch.randn(len(nodes), 4 * heads, generator=generator, dtype=torch.float64)
+    for layout, first in ((laid_out.every_node, 0), (laid_out.emitting_nodes, laid_out.emitting)):
+        leaf = projected.clone().requires_grad_()
+        output = attention(leaf, heads, layout)
+        (gradient,) = torch.autograd.grad(output, leaf, outer[first:], retain_graph=True)
+        (again,) = torch.autograd.grad(output, leaf, outer[first:])
+        assert torch.equal(gradient, again)  # nothing that was kept is written over
+        q, k, v = (each.unflatten(-1, (heads, -1)).transpose(0, 1) for each in leaf.chunk(3, -1))
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(0, 1).flatten(1)[first:]
+        torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-12)
+        (wanted,) = torch.autograd.grad(expected, leaf, outer[first:])
+        assert (gradient - wanted).norm() <= 1e-10 * wanted.norm() + 1e-12
