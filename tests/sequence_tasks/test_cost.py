@@ -47,7 +47,9 @@ def counted(vocabulary, length, batch, candidates, rng):
     return len(nodes)
 
 
-@pytest.mark.parametrize("size", [(2, 1, 1, 1), (2, 1, 50, 9), (2, 6, 3, 20), (5, 4, 7, 3), (7, 2, 40, 2), (2, 12, 60, 2)])
+@pytest.mark.parametrize(
+    "size", [(2, 1, 1, 1), (2, 1, 50, 9), (2, 6, 3, 20), (5, 4, 7, 3), (7, 2, 40, 2), (2, 12, 60, 2)]
+)
 def test_distinct_tokens_by_simulation(size):
     vocabulary, length, batch, candidates = size
     rng = random.Random(0)
