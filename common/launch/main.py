@@ -18,7 +18,7 @@ from common.errors import UserError  # noqa: E402
 from common.launch.job import run_job  # noqa: E402
 from common.launch.plan import CONFIGS, PlannedRun, plan_runs  # noqa: E402
 from common.launch.progress import watched  # noqa: E402
-from common.launch.status import Status, print_plan, print_summary, status_of  # noqa: E402
+from common.launch.status import Status, left_over, print_plan, print_summary, status_of  # noqa: E402
 from common.runs.files import write_bytes  # noqa: E402
 from common.runs.store import RunStore  # noqa: E402
 from common.tracking import announce_off, tracking_mode  # noqa: E402
@@ -58,7 +58,7 @@ def _sweep(track: str, arguments: list[str]) -> int:
         print_plan(before, console)
         return 0
     _require_writable(store)
-    if any(status.state != "done" for status in before):
+    if any(status.state != "done" or left_over(status) for status in before):
         if tracking == "off":
             announce_off()
         with watched(runs, store, console):

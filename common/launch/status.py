@@ -50,6 +50,11 @@ def status_of(planned: PlannedRun, store: RunStore) -> Status:
     return Status(planned, directory, state, len(done), failure, hours)
 
 
+def left_over(status: Status) -> bool:
+    """Whether a process that was killed right after its last record left files that the next one is to remove."""
+    return bool(unfinished_blocks(status.directory)) or (status.directory / "progress.json").exists()
+
+
 def steps_done(planned: PlannedRun, store: RunStore) -> int:
     """Seed-steps that are done, those of the block in progress included, for a progress bar."""
     directory = store.directory(planned.spec)

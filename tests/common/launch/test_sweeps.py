@@ -337,3 +337,21 @@ def test_a_damaged_checkpoint_is_told(start, bandits, store: Path, uninterrupted
 def test_every_run_is_planned_where_it_is_stored(smoke: Path, store: Path) -> None:
     (run,) = plan_runs("bandits", ["preset=smoke", "objective=tpo"])
     assert RunStore(store).directory(run.spec) == smoke
+
+
+def test_files_left_by_a_kill_after_the_last_record_are_removed(bandits, store: Path) -> None:
+    """Nothing is left to compute then, and still the next command tidies up."""
+    arguments = ("experiment=single_context", "preset=smoke", "objective=tpo")
+    assert bandits(*arguments).status == 0
+    (directory,) = store.glob("bandits/single_context/*")
+    for name in ("checkpoint-0-3.pt", "checkpoint-previous-0-3.pt"):
+        (directory / name).touch()
+    (directory / "progress.json").write_text('{"pid": 1, "first_seed": 0, "last_seed": 3, "step": 3, "steps": 30}')
+    ended = bandits(*arguments)
+    assert ended.status == 0
+    assert ended.stdout.startswith("1 of 1 runs done (0 computed now, 1 before)")
+    assert {path.name for path in directory.iterdir()} - {".lock"} == {
+        "config.yaml",
+        "record.json",
+        "metrics-0-3.parquet",
+    }
