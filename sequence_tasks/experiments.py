@@ -12,7 +12,7 @@ from common.launch.experiment import Experiment
 from common.launch.plan import device_of
 from common.runs.settings import require, require_choice
 from sequence_tasks.cost import cpu_milliseconds
-from sequence_tasks.settings import SequenceTask
+from sequence_tasks.settings import LEVELS, SequenceTask
 from sequence_tasks.training import SequenceTrainer
 
 MATCHINGS = ("prompt", "interaction")
@@ -38,6 +38,9 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: a value that is not allowed, naming its key.
     """
     require_choice("matching", config["matching"], MATCHINGS)
+    require_choice("level", config["level"], LEVELS)
+    if not isinstance(config["allow_unstable"], bool):
+        raise ValueError(f"allow_unstable: {config['allow_unstable']!r} is not allowed; it must be true or false")
     objective = objectives.get(config["objective"], {k: v for k, v in config["options"].items() if v is not None})
     settings: dict[str, Any] = {"compile": _compiled(config)}
     epochs = config["epochs"]
@@ -45,13 +48,21 @@ def resolved(config: Mapping[str, Any]) -> dict[str, Any]:
         settings["epochs"] = 1 if objective.single_epoch else _DEFAULTS["epochs"]
     settings["allow_unstable"] = config["allow_unstable"] and objective.single_epoch and epochs not in (None, 1)
     if not objective.grouped:
+        candidates, rate = _count("candidates", config), config["learning_rate"]
         settings |= {"level": _DEFAULTS["level"], "candidates": _DEFAULTS["candidates"]}
-        batch, candidates, rate = (config[key] for key in ("batch", "candidates", "learning_rate"))
-        numbers = all(isinstance(value, int | float) for value in (batch, candidates, rate))
-        if config["matching"] == "interaction" and numbers:  # what is no number is refused later, by its key
-            require("candidates", candidates, at_least=1)
-            settings |= {"batch": batch * candidates, "learning_rate": rate * math.sqrt(candidates)}
+        if config["matching"] == "interaction":
+            settings["batch"] = _count("batch", config) * candidates
+            if isinstance(rate, int | float) and rate is not True and rate > 0:  # else it is refused as it stands
+                settings["learning_rate"] = rate * math.sqrt(candidates)
     return settings
+
+
+def _count(key: str, config: Mapping[str, Any]) -> int:
+    value = config[key]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{key}: {value!r} is not allowed; it must be a whole number")
+    require(key, value, at_least=1)
+    return value
 
 
 def _compiled(config: Mapping[str, Any]) -> bool:
