@@ -1,6 +1,7 @@
 """``python -m sequence_tasks`` as users type it, at toy size: plans, mistakes, failures, kill and resume."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from common.errors import UserError
 from common.launch.plan import CONFIGS, plan_runs
 
 TINY = ("preset=smoke", "task.length=3", "batch=8", "episodes=6", "seeds=2", "workers=1")
@@ -148,6 +150,23 @@ def test_a_mistake_is_one_line(command, arguments, message):
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("level=nonsense", "level: 'nonsense' is not allowed; choose from sequence, token"),
+        ("candidates=0", "candidates: 0 is not allowed; it must be at least 1"),
+        ("candidates=x", "candidates: 'x' is not allowed; it must be a whole number"),
+        ("batch=true matching=interaction", "batch: True is not allowed; it must be a whole number"),
+        ("learning_rate=-1 matching=interaction", "learning_rate: -1.0 is not allowed; it must be greater than 0"),
+        ("allow_unstable=maybe", "allow_unstable: 'maybe' is not allowed; it must be true or false"),
+    ],
+)
+def test_what_an_objective_does_not_read_is_checked_as_typed(arguments, message):
+    """PPO reads neither level nor candidates; with interactions matched its batch and rate are derived."""
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        planned("objective=ppo", *arguments.split())
 
 
 def parquet(root: Path):
