@@ -8,7 +8,7 @@ from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
 from figures.sequence_drawing import draw_sweep
-from figures.sequences import MECHANISM, Panel, final, published_claims, selected
+from figures.sequences import MECHANISM, Panel, below_at_each, final, published_claims, selected
 from figures.variants import GROUP_SIZES, group_label
 
 TITLE = "Fig. 12: candidates a group"
@@ -56,18 +56,7 @@ def compare(store: RunStore) -> list[Comparison]:
     smallest, *_, largest = _LABELS["tpo"]
     return [
         *published_claims(selection, quantities, _NUMBERS, "error"),
-        *(
-            below_claim(
-                selection,
-                last,
-                [tpo],
-                [grpo],
-                claim=f"TPO below GRPO at K = {count}: {last.words}",
-                source="Fig. 12",
-                said="TPO lower",
-            )
-            for count, tpo, grpo in zip(GROUP_SIZES, *_LABELS.values(), strict=True)
-        ),
+        *below_at_each(selection, last, _LABELS, [f"at K = {count}" for count in GROUP_SIZES], "Fig. 12"),
         below_claim(
             selection,
             last,

@@ -3,12 +3,11 @@
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from figures.claims import below_claim
 from figures.comparison import Comparison
 from figures.published import published_figure
 from figures.selection import Selection
 from figures.sequence_drawing import draw_sweep
-from figures.sequences import MECHANISM, Panel, final, published_claims, selected
+from figures.sequences import MECHANISM, Panel, below_at_each, final, published_claims, selected
 from figures.variants import EPOCHS, epochs_label
 
 TITLE = "Fig. 15: gradient epochs an episode"
@@ -48,19 +47,8 @@ def compare(store: RunStore) -> list[Comparison]:
     """Judge the printed numbers, and TPO against GRPO with as many epochs."""
     (selection,) = chosen(store)
     quantities = final("exact-match error")
-    last = quantities[-1]
+    places = [f"with {count} epoch{'s' if count > 1 else ''}" for count in EPOCHS]
     return [
         *published_claims(selection, quantities, _NUMBERS, "error"),
-        *(
-            below_claim(
-                selection,
-                last,
-                [tpo],
-                [grpo],
-                claim=f"TPO below GRPO with {count} epoch{'s' if count > 1 else ''}: {last.words}",
-                source="Fig. 15",
-                said="TPO lower",
-            )
-            for count, tpo, grpo in zip(EPOCHS, *_LABELS.values(), strict=True)
-        ),
+        *below_at_each(selection, quantities[-1], _LABELS, places, "Fig. 15"),
     ]

@@ -142,7 +142,7 @@ def draw_errors(
 
 
 def thinned(curves: SeedCurves, every: int) -> SeedCurves:
-    """Return the curves at every so manieth step: a smoothed one needs no more, and dashes stay dashes."""
+    """Return the curves at one of so many steps: a smoothed one needs no more, and dashes stay dashes."""
     every = max(1, min(every, len(curves.steps) // _ENOUGH_POINTS))
     return replace(curves, steps=curves.steps[::every], values=curves.values[:, ::every])
 

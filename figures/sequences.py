@@ -16,7 +16,7 @@ from common import objectives
 from common.runs.identity import RunSpec
 from common.runs.store import RunStore, StoredRun
 from common.statistics import Sample, mean_of_last, steps_to
-from figures.claims import Quantity, bound_claims, lowest_claim, value_claim, value_claims
+from figures.claims import Quantity, below_claim, bound_claims, lowest_claim, value_claim, value_claims
 from figures.comparison import Comparison
 from figures.published import Number, PublishedFigure
 from figures.selection import Selection, SizeT, best_size
@@ -309,6 +309,33 @@ def leads(selection: Selection, quantity: Quantity, leader: str, source: str, sa
     return lowest_claim(
         selection, quantity, leader, others, claim=f"{said}: {quantity.words}", source=source, said=said
     )
+
+
+def below_at_each(
+    selection: Selection, quantity: Quantity, labels: Mapping[str, Sequence[str]], places: Sequence[str], source: str
+) -> list[Comparison]:
+    """Judge at each value of a swept setting that the first objective's quantity is below the second's.
+
+    Args:
+        selection: the runs.
+        quantity: what is compared.
+        labels: of the two objectives, one label a value each.
+        places: the values in words, e.g. ``at K = 4``.
+        source: where the claim stands.
+    """
+    lower, upper = (title(objective) for objective in labels)
+    return [
+        below_claim(
+            selection,
+            quantity,
+            [left],
+            [right],
+            claim=f"{lower} below {upper} {place}: {quantity.words}",
+            source=source,
+            said=f"{lower} lower",
+        )
+        for place, left, right in zip(places, *labels.values(), strict=True)
+    ]
 
 
 def runner_up_ratio(selection: Selection, quantity: Quantity, leader: str, published: Number) -> Comparison:

@@ -74,8 +74,8 @@ class SequenceTrainer:
         while self.step < stop:
             measured.append(self._episode())
             self.step += 1
-        stacked = torch.stack(measured, 1)
-        return Records(steps, {name: stacked[:, :, column] for column, name in enumerate(METRICS)})
+        metrics = torch.stack(measured, 1)
+        return Records(steps, {name: metrics[:, :, column] for column, name in enumerate(METRICS)})
 
     def _episode(self) -> Tensor:
         """Make one episode; return its metrics, float64 [S, len(METRICS)]."""
