@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sequence_tasks.cost import cpu_milliseconds, distinct_tokens
+from sequence_tasks.cost import cpu_milliseconds, distinct_sequence_tokens, distinct_tokens
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.trie import build_trie
 
@@ -22,8 +22,7 @@ def test_distinct_tokens_are_those_of_random_sequences(size):
         prompts = torch.randint(vocabulary, (batch, 1, length), generator=generator).expand(-1, candidates, -1)
         completions = torch.randint(vocabulary, (batch, candidates, length - 1), generator=generator)
         counts.append(len(build_trie(torch.cat([prompts, completions], -1).flatten(0, 1), vocabulary).tokens))
-    # prompts that occur twice share a beginning, too, which the estimate leaves out
-    assert distinct_tokens(task, candidates) == pytest.approx(sum(counts) / len(counts), rel=0.1)
+    assert distinct_tokens(task, candidates) == pytest.approx(sum(counts) / len(counts), rel=0.01)
 
 
 @pytest.mark.parametrize("changes", [{"batch": 200}, {"candidates": 16}, {"length": 12}, {"epochs": 8}])
@@ -37,10 +36,10 @@ def test_one_trajectory_costs_less_than_a_group():
 
 
 def counted(vocabulary, length, batch, candidates, rng):
-    """The distinct beginnings of prompts, and of the completions of each distinct prompt, without a trie."""
+    """The distinct beginnings of prompts, and of their completions, without a trie."""
     prompts = [tuple(rng.choices(range(vocabulary), k=length)) for _ in range(batch)]
     nodes = {prompt[:end] for prompt in prompts for end in range(1, length + 1)}
-    for prompt in set(prompts):
+    for prompt in prompts:
         for _ in range(candidates):
             completion = tuple(rng.choices(range(vocabulary), k=length - 1))
             nodes |= {(*prompt, *completion[:end]) for end in range(1, length)}
@@ -58,6 +57,23 @@ def test_distinct_tokens_by_simulation(size):
     spread = (sum((count - mean) ** 2 for count in counts) / len(counts) ** 2) ** 0.5
     task = SequenceTask(vocabulary=vocabulary, length=length, batch=batch, candidates=8)
     assert abs(distinct_tokens(task, candidates) - mean) <= 4 * spread + 1e-9
+
+
+@pytest.mark.parametrize("size", [(2, 1, 5, 3), (2, 4, 40, 8), (3, 3, 10, 6), (2, 12, 60, 2)])
+def test_distinct_sequence_tokens_by_simulation(size):
+    vocabulary, length, batch, candidates = size
+    rng = random.Random(0)
+    counts = []
+    for _ in range(300):
+        prompts = [tuple(rng.choices(range(vocabulary), k=length)) for _ in range(batch)]
+        written = {
+            (prompt, *rng.choices(range(vocabulary), k=length - 1)) for prompt in prompts for _ in range(candidates)
+        }
+        counts.append(len(set(prompts)) * length + len(written) * (length - 1))
+    mean = sum(counts) / len(counts)
+    spread = (sum((count - mean) ** 2 for count in counts) / len(counts) ** 2) ** 0.5
+    task = SequenceTask(vocabulary=vocabulary, length=length, batch=batch, candidates=8)
+    assert abs(distinct_sequence_tokens(task, candidates) - mean) <= 4 * spread + 1e-9
 
 
 @settings(deadline=None, max_examples=100, derandomize=True)
