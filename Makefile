@@ -117,6 +117,6 @@ $(BASE): .venv/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(DEV): $(BASE)
-	@echo "installing the development tools into .venv"
-	@$(PIP_INSTALL) -e ".[dev]"
+	@echo "installing the development tools and the language-model extra into .venv"
+	@$(PIP_INSTALL) -e ".[dev,llm]"
 	@touch $@
