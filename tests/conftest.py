@@ -2,11 +2,15 @@
 
 import multiprocessing
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell's background job ignores interrupts, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Processes are forked from a server that has imported what takes seconds: a context "forkserver" gives them.
 multiprocessing.set_forkserver_preload(["pytest", "common.launch.main", "bandits.experiments"])
 
