@@ -116,26 +116,23 @@ class TargetPolicyTrainer(GRPOTrainer):
         def grouped(values: Tensor) -> Tensor:
             return values.unflatten(0, (-1, group_size))
 
-        loss, signal = self._objective_loss(
-            grouped(logp), grouped(logp_old), grouped(mask), grouped(inputs["scores"]), training
-        )
+        loss, signal = self._objective_loss(grouped(logp), grouped(logp_old), grouped(mask), grouped(inputs["scores"]))
         accumulated = self.current_gradient_accumulation_steps if training else 1
         loss = loss / accumulated
         if self.beta:
             ratio = inputs["ref_per_token_logps"] - logp
+            kl = torch.where(mask > 0, ratio.exp() - ratio - 1, 0).sum()
             tokens = inputs["num_items_in_batch"].clamp(min=1.0) / self.accelerator.num_processes
             if training:  # the count is that of the generation batch
                 tokens = tokens * accumulated / self.args.steps_per_generation
-            loss = loss + self.beta * torch.where(mask > 0, ratio.exp() - ratio - 1, 0).sum() / tokens
-            self._note("kl", torch.where(mask > 0, ratio.exp() - ratio - 1, 0).sum() / mask.sum().clamp(min=1))
+            loss = loss + self.beta * kl / tokens
+            self._note("kl", kl / mask.sum().clamp(min=1))
         self._note("entropy", (entropies * mask).sum() / mask.sum().clamp(min=1))
         for name, values in score_diagnostics(grouped(inputs["scores"]).nan_to_num(), signal.weights).items():
             self._note(name, values.float().mean())
         return loss
 
-    def _objective_loss(
-        self, logp: Tensor, logp_old: Tensor, mask: Tensor, scores: Tensor, training: bool
-    ) -> tuple[Tensor, Signal]:
+    def _objective_loss(self, logp: Tensor, logp_old: Tensor, mask: Tensor, scores: Tensor) -> tuple[Tensor, Signal]:
         """Return the objective's loss over the B groups of a micro-batch, from tensors [B, K, T] and scores [B, K]."""
         weights = (mask.any(-1) & scores.isfinite()).to(logp.dtype)
         scores = torch.where(weights > 0, scores.to(logp.dtype), 0)
