@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.runs.trainer import Trainer
+from common.runs.trainer import SelfPacedTrainer, Trainer
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Experiment:
 
     settings: type
     """Frozen dataclass; its fields are taken from the configuration by name."""
-    trainer: Callable[..., Trainer]
+    trainer: Callable[..., Trainer | SelfPacedTrainer]
     """``trainer(settings, seeds, device, config)``: the settings, the block's seeds (a sequence of int), a
     ``torch.device``, and the whole configuration (a mapping) for what is no setting, e.g. where data lie."""
     cpu_milliseconds: Callable[[Any], float] | None = None

@@ -15,7 +15,7 @@ from common.launch.plan import device_of, planned_run
 from common.runs.execute import Work, execute
 from common.runs.identity import RunSpec
 from common.runs.store import BusyError, RunStore
-from common.runs.trainer import Trainer
+from common.runs.trainer import SelfPacedTrainer, Trainer
 from common.tracking import Tracker, tracking_mode
 
 
@@ -33,7 +33,7 @@ def run_job(config: DictConfig) -> None:
     device = device_of(own["device"])
     experiment = experiments_of(own["track"])[own["experiment"]]
 
-    def make_trainer(seeds: Sequence[int]) -> Trainer:
+    def make_trainer(seeds: Sequence[int]) -> Trainer | SelfPacedTrainer:
         return experiment.trainer(planned.spec.settings, seeds, device, planned.config)
 
     work = Work(

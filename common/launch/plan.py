@@ -124,7 +124,9 @@ def device_of(name: str) -> torch.device:
 
 def _settings(track: str, config: Mapping[str, Any]) -> Any:
     experiment = experiments_of(track)[config["experiment"]]
-    given = {**config, **config.get("task", {})}
+    nested = config.get("task", {})
+    nested = nested if isinstance(nested, Mapping) else {}
+    given = {**config, **nested}
     values = {field.name: given[field.name] for field in fields(experiment.settings) if field.name in given}
     values["options"] = {key: value for key, value in config["options"].items() if value is not None}
     try:
@@ -135,7 +137,7 @@ def _settings(track: str, config: Mapping[str, Any]) -> Any:
         return experiment.settings(**values)
     except (ValueError, UserError) as error:
         message = str(error)
-        in_task = message.partition(":")[0] in config.get("task", {})  # where the key stands on the command line
+        in_task = message.partition(":")[0] in nested  # where the key stands on the command line
         raise UserError(f"task.{message}" if in_task else message) from error
 
 

@@ -1,12 +1,13 @@
 """Checkpoints of unfinished blocks: state and metrics so far, with a checksum; the one before is kept until the next.
 
 A file is the SHA-256 of its body followed by the body, a ``torch.save`` of tensors that is read with
-``weights_only=True``.
+``weights_only=True``. A self-paced trainer has a folder in place of the file, with checkpoints of its library's making.
 """
 
 import io
 import logging
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,14 @@ def load_checkpoint(directory: Path, seeds: Sequence[int]) -> Checkpoint | None:
     return None
 
 
+def checkpoint_folder(directory: Path, seeds: Sequence[int]) -> Path:
+    """Return where a self-paced trainer keeps the block's checkpoints."""
+    return directory / f"checkpoint-{block_name(seeds)}"
+
+
 def remove_checkpoint(directory: Path, seeds: Sequence[int]) -> None:
     """Remove the block's checkpoints."""
+    shutil.rmtree(checkpoint_folder(directory, seeds), ignore_errors=True)
     for path in _paths(directory, seeds):
         path.unlink(missing_ok=True)
 
@@ -92,9 +99,9 @@ def remove_checkpoint(directory: Path, seeds: Sequence[int]) -> None:
 def unfinished_blocks(directory: Path) -> list[range]:
     """Return the blocks of seeds that have a checkpoint."""
     blocks = set()
-    for path in directory.glob("checkpoint*.pt"):
-        match = re.fullmatch(r"checkpoint(?:-previous)?-(\d+)-(\d+)\.pt", path.name)
-        if match:
+    for path in directory.glob("checkpoint*"):
+        match = re.fullmatch(r"checkpoint(?:-previous)?-(\d+)-(\d+)(?:\.pt)?", path.name)
+        if match and (path.suffix or any(path.glob("*/complete.json"))):
             blocks.add(range(int(match[1]), int(match[2]) + 1))
     return sorted(blocks, key=lambda block: block.start)
 

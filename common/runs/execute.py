@@ -16,6 +16,7 @@ import torch
 from common.runs.checkpoint import (
     Checkpoint,
     block_name,
+    checkpoint_folder,
     load_checkpoint,
     remove_checkpoint,
     save_checkpoint,
@@ -25,7 +26,7 @@ from common.runs.files import remove_leftovers, sha256, write_bytes, write_json
 from common.runs.identity import RunSpec
 from common.runs.provenance import commit, machine, versions
 from common.runs.store import Block, RunStore, block_bytes, lock, parquet_bytes, read_run, write_record
-from common.runs.trainer import Records, Trainer
+from common.runs.trainer import Outcome, Records, SelfPacedTrainer, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Work:
     spec: RunSpec
     seeds: int
     """Seeds 0 .. seeds − 1 are wanted."""
-    make_trainer: Callable[[Sequence[int]], Trainer]
+    make_trainer: Callable[[Sequence[int]], Trainer | SelfPacedTrainer]
     device: torch.device
     preset: str = "custom"
     stack: int | None = None
@@ -128,28 +129,12 @@ def _intact_blocks(directory: Path) -> list[Block]:
 def _train_block(work: Work, seeds: range, directory: Path) -> Block:
     wall_start, cpu_start = time.monotonic(), time.process_time()
     trainer = work.make_trainer(seeds)
-    checkpoint = load_checkpoint(directory, seeds)
-    parts: list[Records] = []
-    cpu_before = 0.0
-    if checkpoint is not None:
-        trainer.load_state_dict(checkpoint.state)
-        trainer.step = checkpoint.step
-        parts = [checkpoint.records] if checkpoint.records is not None else []
-        cpu_before = checkpoint.cpu_seconds
-        log.info("%s: seeds %s resumed at step %d", work.spec.title, block_name(seeds), checkpoint.step)
-
-    def spent() -> float:
-        return cpu_before + time.process_time() - cpu_start
-
-    def save() -> None:
-        joined = Records.join(parts) if parts else None
-        save_checkpoint(directory, seeds, Checkpoint(trainer.step, trainer.state_dict(), joined, spent()))
-
     with _opened_log(work, seeds, directory) as metrics_log:
-        for records in _strides(trainer, work.checkpoint_seconds, save, seeds, directory):
-            parts.append(records)
-            _send(records, metrics_log)
-    content = parquet_bytes(Records.join(parts), seeds)
+        if isinstance(trainer, SelfPacedTrainer):
+            outcome = _train_self_paced(work, trainer, seeds, directory, metrics_log)
+        else:
+            outcome = _train_in_strides(work, trainer, seeds, directory, metrics_log, cpu_start)
+    content = parquet_bytes(outcome.records, seeds)
     name = f"metrics-{block_name(seeds)}.parquet"
     write_bytes(directory / name, content)
     return Block(
@@ -164,9 +149,43 @@ def _train_block(work: Work, seeds: range, directory: Path) -> Block:
         versions=versions(),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
         wall_seconds=round(time.monotonic() - wall_start, 3),
-        cpu_seconds=round(spent(), 3),
-        resumed=checkpoint is not None,
+        cpu_seconds=round(outcome.cpu_seconds_before + time.process_time() - cpu_start, 3),
+        resumed=outcome.resumed,
     )
+
+
+def _train_in_strides(
+    work: Work, trainer: Trainer, seeds: range, directory: Path, metrics_log: MetricsLog | None, cpu_start: float
+) -> Outcome:
+    checkpoint = load_checkpoint(directory, seeds)
+    parts: list[Records] = []
+    cpu_before = 0.0
+    if checkpoint is not None:
+        trainer.load_state_dict(checkpoint.state)
+        trainer.step = checkpoint.step
+        parts = [checkpoint.records] if checkpoint.records is not None else []
+        cpu_before = checkpoint.cpu_seconds
+        log.info("%s: seeds %s resumed at step %d", work.spec.title, block_name(seeds), checkpoint.step)
+
+    def save() -> None:
+        joined = Records.join(parts) if parts else None
+        spent = cpu_before + time.process_time() - cpu_start
+        save_checkpoint(directory, seeds, Checkpoint(trainer.step, trainer.state_dict(), joined, spent))
+
+    for records in _strides(trainer, work.checkpoint_seconds, save, seeds, directory):
+        parts.append(records)
+        _send(records, metrics_log)
+    return Outcome(Records.join(parts), checkpoint is not None, cpu_before)
+
+
+def _train_self_paced(
+    work: Work, trainer: SelfPacedTrainer, seeds: range, directory: Path, metrics_log: MetricsLog | None
+) -> Outcome:
+    def report(step: int, records: Records) -> None:
+        _send(records, metrics_log)
+        _report_progress(directory, seeds, step, trainer.steps)
+
+    return trainer.train(checkpoint_folder(directory, seeds), work.checkpoint_seconds, report)
 
 
 def _strides(
@@ -182,16 +201,16 @@ def _strides(
         if now - saved_at >= checkpoint_seconds and trainer.step < trainer.steps:
             save()
             saved_at = time.monotonic()
-        _report_progress(directory, seeds, trainer)
+        _report_progress(directory, seeds, trainer.step, trainer.steps)
 
 
-def _report_progress(directory: Path, seeds: range, trainer: Trainer) -> None:
+def _report_progress(directory: Path, seeds: range, step: int, steps: int) -> None:
     progress = {
         "pid": os.getpid(),
         "first_seed": seeds[0],
         "last_seed": seeds[-1],
-        "step": trainer.step,
-        "steps": trainer.steps,
+        "step": step,
+        "steps": steps,
     }
     write_json(directory / "progress.json", progress)
 

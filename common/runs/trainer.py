@@ -1,7 +1,9 @@
 """What an experiment gives to the run store: training that can be stopped after any step and taken up again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -54,6 +56,38 @@ class Trainer(Protocol):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up a saved state."""
         ...
+
+
+@runtime_checkable
+class SelfPacedTrainer(Protocol):
+    """A block of seeds trained by a library that runs its own loop and writes its own checkpoints."""
+
+    steps: int
+    """Updates in all."""
+
+    def train(self, folder: Path, checkpoint_seconds: float, report: "Report") -> "Outcome":
+        """Train to the end, taking up the newest whole checkpoint in ``folder``.
+
+        Args:
+            folder: of its checkpoints alone; a subfolder counts as a checkpoint once it holds ``complete.json``.
+            checkpoint_seconds: about how often to save.
+            report: called with the updates done and what was measured since the last call.
+        """
+        ...
+
+
+Report = Callable[[int, Records], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a self-paced training came to."""
+
+    records: Records
+    """All of them, those before a resumption included."""
+    resumed: bool
+    cpu_seconds_before: float
+    """Spent by earlier attempts up to the checkpoint that was taken up."""
 
 
 def require_finite(value: Tensor, what: str, step: int, seeds: tuple[int, ...]) -> None:
