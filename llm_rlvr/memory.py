@@ -1,0 +1,51 @@
+"""Memory that a training foresees, so that a run that cannot fit is refused before it starts."""
+
+import json
+from pathlib import Path
+
+import psutil
+import torch
+
+from common.errors import UserError
+from llm_rlvr.models import parameter_count
+from llm_rlvr.settings import LanguageTask
+
+_LOGIT_COPIES = 3
+"""Logits of a micro-batch, their log-softmax and its gradient, in float32."""
+_CHARACTERS_A_TOKEN = 3
+
+
+def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: int, micro_batch: int) -> int:
+    """Return roughly what training needs: weights, gradients, AdamW's two moments, logits and activations, in bytes.
+
+    Args:
+        settings: the run's.
+        directory: of the model.
+        prompt_characters: of the longest prompt.
+        micro_batch: prompts whose completions go through the model together.
+    """
+    config = json.loads((directory / "config.json").read_text())
+    parameters = parameter_count(directory)
+    adapted = settings.lora_rank > 0
+    width, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
+    trained = 14 * layers * width * settings.lora_rank if adapted else parameters
+    weights = parameters * 4 + trained * 12
+    if settings.kl and not adapted:
+        weights += parameters * 4  # the reference model
+    tokens = micro_batch * settings.candidates * settings.max_tokens
+    length = tokens + micro_batch * settings.candidates * prompt_characters // _CHARACTERS_A_TOKEN
+    logits = tokens * int(config["vocab_size"]) * 4 * _LOGIT_COPIES
+    return weights + logits + length * width * layers * 4 * 12
+
+
+def require_memory(needed: int, device: torch.device) -> None:
+    """Raise UserError where a device has less memory free than needed."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = psutil.virtual_memory().available
+    if needed > free:
+        raise UserError(
+            f"memory: about {needed / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free on {device};"
+            " lower micro_batch, max_tokens or candidates, or choose a smaller model"
+        )
