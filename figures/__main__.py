@@ -14,6 +14,7 @@ from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
 from figures import (
+    candidate_logprob,
     fig02,
     fig03,
     fig04,
@@ -22,6 +23,7 @@ from figures import (
     fig06_sequence,
     fig07,
     fig08,
+    fig09,
     fig10,
     fig11,
     fig12,
@@ -63,6 +65,7 @@ FIGURES: dict[str, PaperFigure] = {
     "fig06_sequence": fig06_sequence,
     "fig07": fig07,
     "fig08": fig08,
+    "fig09": fig09,
     "fig10": fig10,
     "fig11": fig11,
     "fig12": fig12,
@@ -71,6 +74,7 @@ FIGURES: dict[str, PaperFigure] = {
     "fig15": fig15,
     "fig16": fig16,
     "fig17": fig17,
+    "candidate_logprob": candidate_logprob,
 }
 
 
@@ -131,7 +135,8 @@ def _draw_and_compare(names: Sequence[str], store: RunStore, out: Path) -> None:
         else:
             for line in what_is_missing(figure.chosen(store)):
                 print(f"{name}: {line}", file=sys.stderr)
-        print_table(console, figure.TITLE, figure.compare(store))
+        if rows := figure.compare(store):
+            print_table(console, figure.TITLE, rows)
     for path in paths:
         print(path)
 

@@ -1,4 +1,4 @@
-"""``python -m llm_rlvr experiment=NAME preset=smoke|quick|paper task=NAME model=NAME objective=NAME [key=value ...]``."""
+"""``python -m llm_rlvr experiment=NAME preset=smoke|quick|paper task=NAME model=NAME [key=value ...]``."""
 
 from common.launch.main import main
 

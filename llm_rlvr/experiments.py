@@ -10,6 +10,7 @@ import torch
 from common.errors import UserError
 from common.launch.experiment import Experiment
 from common.launch.plan import device_of
+from llm_rlvr.cost import cpu_milliseconds
 from llm_rlvr.models import local_model, weights_digest
 from llm_rlvr.settings import LanguageTask
 from llm_rlvr.tasks import TASKS
@@ -57,4 +58,4 @@ def _digest(directory: Path) -> str:
     return weights_digest(directory)
 
 
-EXPERIMENTS = {"language": Experiment(LanguageTask, _trainer, None, prepared)}
+EXPERIMENTS = {"language": Experiment(LanguageTask, _trainer, cpu_milliseconds, prepared)}

@@ -40,10 +40,8 @@ def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: i
 
 def require_memory(needed: int, device: torch.device) -> None:
     """Raise UserError where a device has less memory free than needed."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = psutil.virtual_memory().available
+    on_gpu = device.type == "cuda"
+    free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
     if needed > free:
         raise UserError(
             f"memory: about {needed / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free on {device};"

@@ -130,7 +130,7 @@ def _gsm8k_rows(task: Task, split: str) -> list[Mapping[str, Any]]:
     except Exception as error:
         where = folder or f"{GSM8K_DATASET} on the hub"
         raise UserError(
-            f"task: gsm8k could not be read from {where} ({type(error).__name__}: {' '.join(str(error).split())[:200]});"
+            f"task: gsm8k could not be read from {where} ({' '.join(repr(error).split())[:200]});"
             " give a folder with train.jsonl and test.jsonl: task_options.data=PATH"
         ) from error
     for row in rows:
@@ -172,6 +172,7 @@ def _generated(task: Task, seed: int, *, held_out_ones: bool, count: int, distin
 
 
 def _generated_problem(task: Task, item: Mapping[str, Any]) -> Problem:
+    chat: tuple[dict[str, str], ...]
     if task.name == "chain_sum":
         chat = ({"role": "system", "content": "Calculate."}, {"role": "user", "content": str(item["question"])})
     else:

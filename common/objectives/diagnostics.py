@@ -13,7 +13,7 @@ def target_diagnostics(logp: Tensor, signal: Signal) -> dict[str, Tensor]:
     """Per group [...], in nats: how far the policy is from its target.
 
     ``kl_q_p`` = CE − H(q) is the part of the TPO loss that can vanish; ``entropy_q`` is its floor; ``entropy_p`` is the
-    current policy's; ``total_variation`` = ½ Σ |p − q|.
+    current policy's; ``total_variation`` = ½ Σ |p − q|; ``max_p`` is the largest p of a candidate.
 
     Args:
         logp: candidate log-probabilities ℓ, [..., K].
@@ -32,6 +32,7 @@ def target_diagnostics(logp: Tensor, signal: Signal) -> dict[str, Tensor]:
         "entropy_p": -(weights * p * log_p).sum(-1),
         "entropy_q": entropy_q,
         "total_variation": (weights * (p - q).abs()).sum(-1) / 2,
+        "max_p": p.amax(-1),
     }
 
 

@@ -30,6 +30,7 @@ from common.statistics.curves import (
     mean_of_last,
     steps_to,
     steps_to_threshold,
+    steps_up_to,
     value_at,
 )
 from common.statistics.verdicts import Judgement, Published, Size, Verdict, judge_below, judge_value
@@ -62,5 +63,6 @@ __all__ = [
     "simultaneous",
     "steps_to",
     "steps_to_threshold",
+    "steps_up_to",
     "value_at",
 ]

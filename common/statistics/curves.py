@@ -142,6 +142,16 @@ def steps_to(threshold: float) -> Statistic:
     return Statistic(of, linear=False)
 
 
+def steps_up_to(threshold: float) -> Statistic:
+    """Return the first recorded step at which the mean is at or above the threshold; +inf where it never is."""
+
+    def of(steps: Array, means: Array) -> Array:
+        above = means >= threshold
+        return np.where(above.any(axis=-1), steps[above.argmax(axis=-1)], np.inf)
+
+    return Statistic(of, linear=False)
+
+
 def steps_to_threshold(curves: SeedCurves, threshold: float) -> int | None:
     """Return the first recorded step at which the seed mean is below the threshold, or None where it never is."""
     step = float(steps_to(threshold).of(curves.steps, curves.mean().mean))

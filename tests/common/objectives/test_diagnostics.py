@@ -85,6 +85,7 @@ class TestTarget:
             "entropy_p": 0.0,
             "entropy_q": 0.0,
             "total_variation": 1.0,
+            "max_p": 1.0,
         }
 
     def test_carry_no_gradient(self):
