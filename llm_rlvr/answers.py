@@ -108,7 +108,7 @@ def equivalent(answer: str, reference: str) -> bool | None:
         return None
     with _COMPARISON:
         compare = _math_verify()
-        return _within(SECONDS, lambda: compare(answer, reference))
+        return within(SECONDS, lambda: compare(answer, reference))
 
 
 def _tail(text: str) -> str:
@@ -205,7 +205,7 @@ def _math_verify() -> Callable[[str, str], bool | None]:
     """Load the comparison and warm it up: the parser's first sentence is slow."""
     from math_verify import LatexExtractionConfig, parse, verify
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no time limit; _within is ours
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it has no time limit; within is ours
     config = [LatexExtractionConfig()]
 
     def parsed(text: str) -> list[Any]:
@@ -220,7 +220,7 @@ def _math_verify() -> Callable[[str, str], bool | None]:
     return compare
 
 
-def _within(seconds: float, work: Callable[[], T]) -> T | None:
+def within(seconds: float, work: Callable[[], T]) -> T | None:
     """Do the work in a thread of its own, which is ended when its time is up: then the result is None.
 
     Its time is its own on a CPU, so that verdicts do not depend on what else the machine does; where there is no such

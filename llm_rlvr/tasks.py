@@ -4,7 +4,9 @@ problems = load(TaskSpec("gsm8k", options), train=1200, held_out=200, seed=0, ex
 score(spec, problem.payload, completion)
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,7 @@ from typing import Any
 
 from common.draws import generator
 from common.errors import UserError
-from llm_rlvr.answers import final_number
+from llm_rlvr.answers import final_number, within
 from llm_rlvr.scoring import Score, gsm8k_score, gym_score
 
 GSM8K_DATASET = "openai/gsm8k"
@@ -22,6 +24,9 @@ HELD_OUT_SHARE = 5
 """One question in so many of a generated task is held out, by its hash."""
 _DRAWS_A_PROBLEM = 200
 """After so many generated items without a new question, a task is taken to have no more."""
+
+_ITEM_SECONDS = 5.0
+"""For one item: under some options (colours too few for any graph) Reasoning Gym searches without end."""
 
 GSM8K_INSTRUCTION = "Solve the problem step by step. End with a line of the form: #### NUMBER"
 TAGS_INSTRUCTION = "Think first. Then give the final answer alone between <answer> and </answer>."
@@ -193,10 +198,13 @@ def _items(task: Task, seed: int) -> Iterator[dict[str, Any]]:
         raise UserError(f"task_options: {dict(options)} are not allowed for {task.name} ({detail})") from error
     finally:
         random.setstate(state)
-    place = 0
-    while True:
-        yield dict(dataset[place])
-        place += 1
+    for place in itertools.count():
+        item = within(_ITEM_SECONDS, functools.partial(dataset.__getitem__, place))
+        if item is None:
+            raise UserError(
+                f"task_options: {dict(options)} are not allowed for {task.name} (no problem within {_ITEM_SECONDS:g} s)"
+            )
+        yield dict(item)
 
 
 def _is_held_out(question: str) -> bool:

@@ -4,7 +4,7 @@ import string
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 CHARACTERS = string.digits + string.ascii_letters + string.punctuation + " \n"
@@ -21,6 +21,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     vocabulary = {word: index for index, word in enumerate((*SPECIAL, *CHARACTERS))}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token="<pad>",

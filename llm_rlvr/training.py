@@ -165,6 +165,7 @@ class LanguageTrainer:
             gradient_checkpointing=self._device.type == "cuda",
             logging_steps=1,
             logging_first_step=True,
+            logging_nan_inf_filter=False,
             eval_strategy="steps",
             eval_steps=settings.eval_every,
             eval_on_start=evaluate_first,
@@ -262,7 +263,7 @@ class _Pacer(TrainerCallback):
         for name in ("loss", "grad_norm"):
             value = entry.get(name)
             if isinstance(value, int | float) and not math.isfinite(value):
-                raise NonFiniteError(f"{name}: {value} at step {state.global_step}; lower learning_rate")
+                raise NonFiniteError(f"{name}: not finite ({value}) at step {state.global_step}; lower learning_rate")
         updates, measured = _measured(entry)
         if measured:
             row = {name: torch.tensor([[value]], dtype=torch.float64) for name, value in measured.items()}
