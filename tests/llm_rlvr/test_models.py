@@ -73,7 +73,7 @@ def test_nothing_is_left_of_a_model_that_could_not_be_had(tmp_path, monkeypatch)
 
 def test_a_hub_that_does_not_answer_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="could not be fetched.*give a directory: model=PATH"):
+    with pytest.raises(UserError, match=r"could not be fetched.*give a directory: model=PATH"):
         local_model("some/model", tmp_path)
 
 

@@ -98,7 +98,5 @@ def test_rows_without_an_answer_are_refused(tmp_path):
 
 def test_a_hub_that_does_not_answer_is_told(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(
-        UserError, match=r"gsm8k could not be read from openai/gsm8k on the hub.*task_options.data=PATH"
-    ):
+    with pytest.raises(UserError, match=r"gsm8k could not be read from openai/gsm8k on the hub.*data=PATH"):
         loaded(Task("gsm8k"), 1, 1)

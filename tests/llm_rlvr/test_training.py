@@ -54,14 +54,14 @@ def assert_same(first: Records, second: Records) -> None:
         torch.testing.assert_close(values, second.metrics[name], rtol=0, atol=0, equal_nan=True, msg=name)
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     """In place of a kill."""
 
 
 def interrupt_at(step: int):
     def report(updates: int, records: Records) -> None:
         if updates >= step and "reward" in records.metrics:
-            raise Interrupted
+            raise InterruptedRunError
 
     return report
 
@@ -71,7 +71,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tiny, tmp_path, changes):
     # A reward that varies: the random model's length-dependent one would be 0 throughout with GSM8K.
     changes = {"task": "knights_knaves", "task_options": {}, "max_tokens": 8, **changes}
     whole = trainer(tiny, **changes).train(tmp_path / "whole", 1e9, ignore)
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         trainer(tiny, **changes).train(tmp_path / "cut", 0, interrupt_at(3))
     resumed = trainer(tiny, **changes).train(tmp_path / "cut", 0, ignore)
     assert resumed.resumed
@@ -81,7 +81,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(tiny, tmp_path, changes):
 
 
 def test_a_damaged_checkpoint_is_not_used(tiny, tmp_path):
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         trainer(tiny).train(tmp_path, 0, interrupt_at(4))
     newest = newest_checkpoint(tmp_path)
     assert newest is not None
@@ -164,7 +164,7 @@ def test_the_papers_configurations_run_at_full_length(tmp_path, task, overrides,
     (tpo, _) = paper_settings(task, overrides, tmp_path / "models")
     directory = local_model("tiny_qwen3", tmp_path / "models")
     whole = LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "whole", 1e9, ignore)
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "cut", 0, interrupt_at(2))
     assert_same(whole.records, LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "cut", 0, ignore).records)
 
@@ -188,7 +188,7 @@ class TestRefusals:
 
     def test_numbers_that_are_not_finite(self, tiny, tmp_path, monkeypatch):
         monkeypatch.setattr("llm_rlvr.trainer.reduce", lambda *_, **__: torch.tensor(math.nan, requires_grad=True))
-        with pytest.raises(NonFiniteError, match="loss: not finite .nan. at step 1; lower learning_rate"):
+        with pytest.raises(NonFiniteError, match=r"loss: not finite .nan. at step 1; lower learning_rate"):
             trainer(tiny).train(tmp_path, 1e9, ignore)
 
     @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestRefusals:
 
 
 def test_the_marker_tells_the_files_and_the_time(tiny, tmp_path):
-    with pytest.raises(Interrupted):
+    with pytest.raises(InterruptedRunError):
         trainer(tiny).train(tmp_path, 0, interrupt_at(3))
     marker = json.loads((newest_checkpoint(tmp_path) / MARKER).read_text())
     assert "trainer_state.json" in marker["files"]
