@@ -4,24 +4,23 @@ With the sum, the log-probabilities of a group's completions lie apart by as muc
 near to one-hot, q with it, and the scores cannot act. The study shows at which length.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from common.runs.store import RunStore, StoredRun
 from common.statistics import mean_and_error
 from figures.comparison import Comparison
 from figures.language import MODEL_TITLES, TASK_TITLES, TRACK, has_default_options
 from figures.selection import Selection, require_runs
-from figures.style import MethodStyle, draw_points, finish, key, new_figure, styled
+from figures.style import METHODS, draw_points, finish, new_figure, styled
 
 TITLE = "Sum or mean of token log-probabilities, as completions grow (not in the paper)"
 
-_LOOKS = {
-    "mean": MethodStyle("#0072B2", "-", 2.0, "o"),
-    "sum": MethodStyle("#D55E00", (0, (5, 2)), 2.0, "s"),
-}
+_METHODS = ("tpo_mean", "tpo_sum")
 _COLUMNS = (
     ("largest p of a group's completion", "max_p"),
     ("total variation |q − p|", "total_variation"),
@@ -30,23 +29,24 @@ _COLUMNS = (
 
 
 def chosen(store: RunStore) -> list[Selection]:
-    """Return the runs that the figure shows: of one task and model, TPO with sum and mean at each length."""
+    """Return the runs that the figure shows, a selection a length: TPO with the mean and with the sum."""
     runs = _runs(store)
-    first = next(iter(runs.values()), None)
-    about = "" if first is None else f"{_of(TASK_TITLES, first, 'task')}, {_of(MODEL_TITLES, first, 'model')}"
-    return [
-        Selection(
-            list(runs) or ["mean", "sum"],
-            runs=runs,
-            command=f"python -m {TRACK} experiment=candidate_logprob preset=quick",
-            steps=0 if first is None else int(first.settings["steps"]),
-            paper_steps=0 if first is None else int(first.settings["steps"]),
-            paper_seeds=0,
-            place=about,
-            differences=["not in the paper"],
-            same_task=False,
-        )
-    ]
+    return [_selection(length, runs[length]) for length in sorted(runs)] or [_selection(0, {})]
+
+
+def _selection(length: int, runs: Mapping[str, StoredRun]) -> Selection:
+    steps = min((int(run.settings["steps"]) for run in runs.values()), default=0)
+    return Selection(
+        _METHODS,
+        runs=runs,
+        command=f"python -m {TRACK} experiment=candidate_logprob preset=quick",
+        steps=steps,
+        paper_steps=steps,
+        paper_seeds=0,
+        place=f"at most {length} tokens",
+        differences=["not in the paper"],
+        same_task=False,
+    )
 
 
 def draw(store: RunStore) -> Figure:
@@ -55,23 +55,22 @@ def draw(store: RunStore) -> Figure:
     Raises:
         NoRunsError: the store has no runs of the experiment.
     """
-    (selection,) = chosen(store)
-    require_runs("candidate_logprob", "candidate_logprob", [selection], store)
+    selections = chosen(store)
+    require_runs("candidate_logprob", "candidate_logprob", selections, store)
     with styled():
         figure, axes = new_figure(len(_COLUMNS), width=3.9, height=3.8)
         for axis, (words, metric) in zip(axes, _COLUMNS, strict=True):
-            for aggregate, look in _LOOKS.items():
-                labels = [label for label in selection.runs if label.startswith(aggregate)]
-                if labels:
-                    lengths = [_seed_means(selection, label, "length").mean() for label in labels]
-                    estimates = [mean_and_error(_seed_means(selection, label, metric)) for label in labels]
-                    draw_points(axis, look, lengths, estimates)
+            for method in _METHODS:
+                shown = [each for each in selections if each.has([method])]
+                lengths = [float(np.nanmean(each.curves(method, "length").values)) for each in shown]
+                estimates = [mean_and_error(np.nanmean(each.curves(method, metric).values, axis=1)) for each in shown]
+                draw_points(axis, METHODS[method], lengths, estimates)
             axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_xlabel("mean tokens a completion")
             axis.set_title(words)
             axis.set_ylim(bottom=0)
-        legend = [key(look, f"{aggregate} of token log π", marker=True) for aggregate, look in _LOOKS.items()]
-        return finish(figure, f"{TITLE}\n{selection.place}", [selection], methods=[], extra=legend)
+        return finish(figure, f"{TITLE}\n{_about(selections)}", selections)
 
 
 def compare(store: RunStore) -> list[Comparison]:
@@ -79,27 +78,22 @@ def compare(store: RunStore) -> list[Comparison]:
     return []
 
 
-def _seed_means(selection: Selection, label: str, metric: str) -> Any:
-    return np.nanmean(selection.curves(label, metric).values, axis=1)
-
-
-def _runs(store: RunStore) -> dict[str, StoredRun]:
-    """Return, by label, the runs of the task, model and size that has the most lengths with both aggregates."""
-    groups: dict[tuple[Any, ...], dict[tuple[int, str], StoredRun]] = {}
+def _runs(store: RunStore) -> dict[int, dict[str, StoredRun]]:
+    """Return, by length and method, the runs of the task, model and size that has the most lengths with both."""
+    groups: dict[tuple[Any, ...], dict[int, dict[str, StoredRun]]] = {}
     for run in store.runs(TRACK, "language"):
-        settings = run.settings
         if run.objective == "tpo" and run.blocks and has_default_options(run):
-            shared = tuple(
-                (name, repr(value))
-                for name, value in sorted(settings.items())
-                if name not in ("candidate_logprob", "max_tokens")
-            )
-            groups.setdefault(shared, {})[int(settings["max_tokens"]), settings["candidate_logprob"]] = run
-    both = [runs for runs in groups.values() if {aggregate for _, aggregate in runs} == set(_LOOKS)]
-    best = max(both, key=len, default={})
-    return {f"{aggregate} {length}": best[length, aggregate] for length, aggregate in sorted(best)}
+            shared = tuple((name, repr(value)) for name, value in sorted(run.settings.items()) if name not in _STUDIED)
+            lengths = groups.setdefault(shared, {})
+            lengths.setdefault(int(run.settings["max_tokens"]), {})[f"tpo_{run.settings['candidate_logprob']}"] = run
+    both = [{at: pair for at, pair in lengths.items() if len(pair) == 2} for lengths in groups.values()]
+    return max(both, key=len, default={})
 
 
-def _of(titles: dict[str, str], run: StoredRun, name: str) -> str:
-    word = str(run.settings[name])
-    return titles.get(word, word)
+_STUDIED = ("candidate_logprob", "max_tokens")
+
+
+def _about(selections: Sequence[Selection]) -> str:
+    settings = next(run.settings for each in selections for run in each.runs.values())
+    task, model = str(settings["task"]), str(settings["model"])
+    return f"{TASK_TITLES.get(task, task)}, {MODEL_TITLES.get(model, model)}, K = {settings['candidates']}"

@@ -110,6 +110,8 @@ METHODS: dict[str, MethodStyle] = {
         for name in ("tpo", "grpo")
         for label, look in _scaled([epochs_label(name, count) for count in EPOCHS]).items()
     },
+    "tpo_mean": _OBJECTIVES["tpo"],
+    "tpo_sum": MethodStyle(_VERMILLION, _DASHED, 1.8, "s"),
     "dg_1_epoch": _OBJECTIVES["dg"],
     "dg_4_epochs": MethodStyle(_ORANGE, _LONG_DASHED, 1.8, "D"),
 }

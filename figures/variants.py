@@ -54,6 +54,10 @@ VARIANTS: dict[str, Variant] = {
         for name in ("tpo", "grpo")
         for count in GROUP_SIZES
     },
+    **{
+        f"tpo_{aggregate}": Variant("tpo", f"{aggregate} of token log π", {"candidate_logprob": aggregate})
+        for aggregate in ("mean", "sum")
+    },
     **{temperature_label(eta): Variant("tpo", f"η = {eta:g}", {"options": {"eta": eta}}) for eta in TEMPERATURES},
 }
 """By label; an objective's own name is the label of the objective as the panel has it."""
