@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from common.launch.main import main
+
 
 def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
@@ -67,8 +69,9 @@ def test_the_figures_are_drawn(trained):
         (["task_options.digits=2"], "unknown key 'task_options.digits'"),
     ],
 )
-def test_mistakes_are_one_line(trained, words, said):
-    refused = command("llm_rlvr", "preset=smoke", "dry_run=true", *words, cwd=trained)
-    assert refused.returncode == 2
-    assert said in refused.stderr
-    assert len(refused.stderr.strip().splitlines()) == 1
+def test_mistakes_are_one_line(trained, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(trained)
+    assert main("llm_rlvr", ["preset=smoke", "dry_run=true", *words]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told.strip().splitlines()) == 1
