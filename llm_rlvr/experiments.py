@@ -34,7 +34,7 @@ def prepared(config: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"task: {config['task']!r} is unknown; choose from {', '.join(TASKS)}")
     if config["stack"] != 1:
         raise UserError(f"stack: {config['stack']} is not allowed; a language model trains one seed at a time")
-    if config["engine"] == "vllm" and device_of(config["device"]).type != "cuda":
+    if config["engine"] == "vllm" and not config["dry_run"] and device_of(config["device"]).type != "cuda":
         raise UserError("engine: vllm needs a GPU in training; engine=transformers, or device=cuda where there is one")
     batch = config["batch"]
     micro = _micro(config)

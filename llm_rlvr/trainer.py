@@ -39,7 +39,7 @@ class TargetPolicyTrainer(GRPOTrainer):
 
     Raises:
         UserError: an unknown objective or option, sampling that a target does not allow, or a batch size that cuts
-            groups (naming one that fits).
+            groups (naming one that fits), or an option of TRL's own loss that would have no effect here.
     """
 
     _buffered_inputs: list[dict[str, Any]] | None
@@ -66,6 +66,7 @@ class TargetPolicyTrainer(GRPOTrainer):
         self.candidate_logprob = candidate_logprob
         super().__init__(*args, **kwargs)
         _require_fitting(self.args)
+        _require_effective(self.args)
         if self.objective.loss.follows == "target" and not allow_biased_sampling:
             _require_unbiased(self.args)
 
@@ -166,6 +167,26 @@ def _require_fitting(args: GRPOConfig) -> None:
         raise UserError(
             f"per_device_train_batch_size: {size} cuts groups of num_generations={group} candidates; {fitting} fits"
         )
+
+
+_OF_TRLS_LOSS = {
+    "entropy_coef": 0.0,
+    "use_adaptive_entropy": False,
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
+    "delta": None,
+    "use_liger_kernel": False,
+    "importance_sampling_level": "token",
+}
+"""Options that change TRL's loss alone, and the values at which they do nothing."""
+
+
+def _require_effective(args: GRPOConfig) -> None:
+    for key, inert in _OF_TRLS_LOSS.items():
+        if getattr(args, key) != inert:
+            raise UserError(
+                f"{key}: {getattr(args, key)} is not allowed; it belongs to TRL's loss, which the objective replaces"
+            )
 
 
 def _require_unbiased(args: GRPOConfig) -> None:

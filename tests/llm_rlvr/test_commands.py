@@ -63,7 +63,7 @@ def test_the_figures_are_drawn(trained):
         (["micro_batch=3"], "error: micro_batch: 3 does not divide batch=2; 2 fits"),
         (["candidates=1"], "error: candidates: 1 is not allowed; it must be at least 2"),
         (["temperature=0.5"], "error: temperature, top_p, top_k: 0.5, 1.0, 0 sample from another distribution"),
-        (["engine=vllm", "device=cpu"], "error: engine: vllm needs a GPU in training"),
+        (["engine=vllm", "device=cpu", "dry_run=false"], "error: engine: vllm needs a GPU in training"),
         (["stack=2"], "error: stack: 2 is not allowed"),
         (["candidate_logprob=max"], "error: candidate_logprob: 'max' is not allowed; choose from mean, sum"),
         (["task_options.digits=2"], "unknown key 'task_options.digits'"),
