@@ -44,7 +44,6 @@ def _selection(length: int, runs: Mapping[str, StoredRun]) -> Selection:
         paper_steps=steps,
         paper_seeds=0,
         place=f"at most {length} tokens",
-        differences=["not in the paper"],
         same_task=False,
     )
 

@@ -199,7 +199,9 @@ def what_is_missing(selections: Sequence[Selection]) -> list[str]:
 def footer(selections: Sequence[Selection]) -> str:
     """Return what a reader must know of the runs: seeds, sizes, presets, commits, what is missing."""
     shown = [each for each in selections if each.runs]
-    parts = [f"{_seeds(shown)} (paper: {_one(str(each.paper_seeds) for each in shown)})"]
+    published = any(each.paper_seeds for each in shown)
+    paper = f" (paper: {_one(str(each.paper_seeds) for each in shown)})" if published else ", not in the paper"
+    parts = [f"{_seeds(shown)}{paper}"]
     if any(each.reductions for each in shown):
         parts.append(f"REDUCED: {_by_place(shown, {i: ', '.join(each.reductions) for i, each in enumerate(shown)})}")
     parts.append("bands: mean ± s.e.")
