@@ -7,6 +7,8 @@ import psutil
 import torch
 
 from common.errors import UserError
+from llm_rlvr import processes
+from llm_rlvr.arguments import VLLM_SHARE
 from llm_rlvr.models import parameter_count
 from llm_rlvr.settings import LanguageTask
 
@@ -17,6 +19,8 @@ _CHARACTERS_A_TOKEN = 3
 
 def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: int, micro_batch: int) -> int:
     """Return roughly what training needs: weights, gradients, AdamW's two moments, logits and activations, in bytes.
+
+    Weights that are cut over the processes count by the share of one.
 
     Args:
         settings: the run's.
@@ -32,16 +36,20 @@ def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: i
     weights = parameters * 4 + trained * 12
     if settings.kl and not adapted:
         weights += parameters * 4  # the reference model
+    if processes.cut_weights():
+        weights //= settings.processes
     tokens = micro_batch * settings.candidates * settings.max_tokens
     length = tokens + micro_batch * settings.candidates * prompt_characters // _CHARACTERS_A_TOKEN
     logits = tokens * int(config["vocab_size"]) * 4 * _LOGIT_COPIES
     return weights + logits + length * width * layers * 4 * 12
 
 
-def require_memory(needed: int, device: torch.device) -> None:
-    """Raise UserError where a device has less memory free than needed."""
+def require_memory(needed: int, device: torch.device, engine: str) -> None:
+    """Raise UserError where a device has less memory free than needed, besides what vLLM takes on it."""
     on_gpu = device.type == "cuda"
     free = torch.cuda.mem_get_info(device)[0] if on_gpu else psutil.virtual_memory().available
+    if engine == "vllm":
+        free -= int(VLLM_SHARE * torch.cuda.mem_get_info(device)[1])
     if needed > free:
         raise UserError(
             f"memory: about {needed / 2**30:.1f} GiB are needed and {free / 2**30:.1f} GiB are free on {device};"

@@ -9,7 +9,7 @@ from common.runs.settings import require, require_choice
 from llm_rlvr.tasks import TASKS
 
 PRECISIONS = ("float32", "bfloat16")
-ENGINES = ("transformers", "vllm")
+ENGINES = ("transformers", "vllm", "vllm_server")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,9 @@ class LanguageTask:
     allow_biased_sampling: bool = False
     precision: str = "float32"
     engine: str = "transformers"
-    """Which samples: transformers, or vLLM in the same process."""
+    """Which samples: transformers, vLLM in the same process, or TRL's vLLM server."""
+    processes: int = 1
+    """That train together; each samples with draws of its own."""
     experiment_seed: int = 0
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class LanguageTask:
         require_choice("candidate_logprob", self.candidate_logprob, ("mean", "sum"))
         require_choice("precision", self.precision, PRECISIONS)
         require_choice("engine", self.engine, ENGINES)
-        for key in ("batch", "steps", "max_tokens", "eval_every", "eval_problems"):
+        for key in ("batch", "steps", "max_tokens", "eval_every", "eval_problems", "processes"):
             require(key, getattr(self, key), at_least=1)
         require("candidates", self.candidates, at_least=2)
         require("lora_rank", self.lora_rank, at_least=0)

@@ -3,11 +3,15 @@
 config -> model, problems -> TargetPolicyTrainer -> records
 """
 
+import contextlib
 import json
 import math
+import os
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +26,15 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from trl import GRPOConfig
 
 from common.errors import UserError
 from common.runs.files import write_json
 from common.runs.trainer import NonFiniteError, Outcome, Records, Report
+from llm_rlvr import processes
+from llm_rlvr.arguments import Placement, training_arguments
 from llm_rlvr.memory import foreseen_bytes, require_memory
 from llm_rlvr.settings import LanguageTask
-from llm_rlvr.tasks import Problem, Task, load, score
+from llm_rlvr.tasks import Problem, Problems, Task, load, score
 from llm_rlvr.trainer import TargetPolicyTrainer
 
 MARKER = "complete.json"
@@ -53,6 +58,7 @@ LOGGED = {
     "zero_variance": "zero_variance",
     "all_fail": "all_fail",
     "grad_norm": "gradient_norm",
+    "sampler_disagreement": "sampler_disagreement",
 }
 """TRL's and the trainer's names of what is measured on the training batch, and ours."""
 HELD_OUT = {
@@ -66,65 +72,92 @@ METRICS = (*LOGGED.values(), *HELD_OUT.values())
 
 
 class LanguageTrainer:
-    """One seed of an experiment (``SelfPacedTrainer``).
+    """One seed of an experiment (``SelfPacedTrainer``), in this process and those launched with it.
 
     Args:
         settings: the experiment's.
         seeds: one seed.
-        device: where the model is.
         directory: with the model.
-        micro_batch: prompts whose completions go through the model together; changes no number but by rounding.
+        placement: device and sizes.
 
     Raises:
         UserError: more than one seed, or a micro-batch that does not divide the batch.
     """
 
-    def __init__(
-        self, settings: LanguageTask, seeds: Sequence[int], device: torch.device, directory: Path, micro_batch: int
-    ) -> None:
+    def __init__(self, settings: LanguageTask, seeds: Sequence[int], directory: Path, placement: Placement) -> None:
         if len(seeds) != 1:
             raise UserError(f"stack: {len(seeds)} is not allowed; a language model trains one seed at a time (stack=1)")
-        if micro_batch < 1 or settings.batch % micro_batch:
-            raise UserError(f"micro_batch: {micro_batch} is not allowed; it must divide batch={settings.batch}")
+        if placement.micro_batch < 1 or settings.batch % (placement.micro_batch * settings.processes):
+            each = f" over {settings.processes} processes" if settings.processes > 1 else ""
+            raise UserError(
+                f"micro_batch: {placement.micro_batch} is not allowed; it must divide batch={settings.batch}{each}"
+            )
         self.steps = settings.steps
+        self._task = Task(settings.task, settings.binary, settings.task_options)
         self._settings = settings
         self._seed = seeds[0]
-        self._device = device
         self._directory = directory
-        self._micro_batch = micro_batch
+        self._placement = placement
 
     def train(self, folder: Path, checkpoint_seconds: float, report: Report) -> Outcome:
         """Train to the end, taking up the newest whole checkpoint in ``folder``; see ``SelfPacedTrainer``.
 
+        Where several processes train, a failure of this one ends it at once: the others wait for it, and the launcher
+        ends them. A number that is not finite is found by all alike.
+
         Raises:
             UserError: too little memory, problems that cannot be had, or a number that is not finite.
         """
+        problems = self._problems()
+        longest = max(len(json.dumps(problem.chat)) for problem in [*problems.train, *problems.held_out])
+        needed = foreseen_bytes(self._settings, self._directory, longest, self._placement.micro_batch)
+        require_memory(needed, self._placement.device, self._settings.engine)
+        resumed = newest_checkpoint(folder)
+        if processes.count() == 1:
+            return self._train(problems, folder, checkpoint_seconds, report, resumed)
+        processes.of_the_first(Order(self, folder, resumed))
+        try:
+            return self._train(problems, folder, checkpoint_seconds, report, resumed)
+        except NonFiniteError:
+            raise
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def train_along(self, folder: Path, resumed: Path | None) -> None:
+        """Train as one of the processes that follow the first."""
+        with contextlib.suppress(NonFiniteError):  # the first one tells
+            self._train(self._problems(), folder, math.inf, _unheard, resumed)
+
+    def _problems(self) -> Problems:
         settings = self._settings
-        task = Task(settings.task, settings.binary, settings.task_options)
-        problems = load(
-            task,
+        return load(
+            self._task,
             train=settings.steps * settings.batch,
             held_out=settings.eval_problems,
             seed=self._seed,
             experiment_seed=settings.experiment_seed,
         )
-        longest = max(len(json.dumps(problem.chat)) for problem in [*problems.train, *problems.held_out])
-        require_memory(foreseen_bytes(settings, self._directory, longest, self._micro_batch), self._device)
-        resumed = newest_checkpoint(folder)
+
+    def _train(
+        self, problems: Problems, folder: Path, checkpoint_seconds: float, report: Report, resumed: Path | None
+    ) -> Outcome:
+        settings = self._settings
         before = 0.0 if resumed is None else float(json.loads((resumed / MARKER).read_text())["cpu_seconds"])
-        pacer = _Pacer(checkpoint_seconds, before, report)
-        tokenizer = AutoTokenizer.from_pretrained(self._directory, padding_side="left")
+        run_seed = 1000 * settings.experiment_seed + self._seed
+        # Before the model: DeepSpeed's ZeRO-3 has to know how weights are cut when they are loaded.
+        arguments = training_arguments(settings, self._placement, folder, run_seed, evaluate_first=resumed is None)
         model = AutoModelForCausalLM.from_pretrained(self._directory, dtype=torch.float32)
         _plain_generation(model)
         trainer = TargetPolicyTrainer(
             model=model,
-            processing_class=tokenizer,
-            reward_funcs=reward_function(task),
-            args=self._arguments(folder, resumed is None),
+            processing_class=AutoTokenizer.from_pretrained(self._directory, padding_side="left"),
+            reward_funcs=reward_function(self._task),
+            args=arguments,
             train_dataset=_dataset(problems.train),
             eval_dataset=_dataset(problems.held_out),
             peft_config=_lora(settings.lora_rank),
-            callbacks=[pacer],
+            callbacks=[_Pacer(checkpoint_seconds, before, report)],
             objective=settings.objective,
             objective_options=settings.options,
             candidate_logprob=settings.candidate_logprob,
@@ -136,47 +169,21 @@ class LanguageTrainer:
         trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
         return Outcome(records_of(trainer.state.log_history), resumed is not None, before)
 
-    def _arguments(self, folder: Path, evaluate_first: bool) -> GRPOConfig:
-        settings = self._settings
-        rows = self._micro_batch * settings.candidates
-        engine: dict[str, Any] = {}
-        if settings.engine == "vllm":
-            engine = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
-        return GRPOConfig(
-            output_dir=str(folder),
-            seed=_run_seed(settings.experiment_seed, self._seed),
-            use_cpu=self._device.type == "cpu",
-            bf16=settings.precision == "bfloat16",
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=settings.batch // self._micro_batch,
-            num_generations=settings.candidates,
-            num_generations_eval=1,
-            per_device_eval_batch_size=min(rows, settings.eval_problems),
-            max_completion_length=settings.max_tokens,
-            max_steps=settings.steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type="constant",
-            max_grad_norm=1.0,
-            beta=settings.kl,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            shuffle_dataset=False,
-            gradient_checkpointing=self._device.type == "cuda",
-            logging_steps=1,
-            logging_first_step=True,
-            logging_nan_inf_filter=False,
-            eval_strategy="steps",
-            eval_steps=settings.eval_every,
-            eval_on_start=evaluate_first,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            log_level="error",
-            dataloader_pin_memory=self._device.type == "cuda",
-            remove_unused_columns=False,
-            **engine,
-        )
+
+@dataclass(frozen=True)
+class Order:
+    """What the first process asks the others to train."""
+
+    trainer: LanguageTrainer
+    folder: Path
+    resumed: Path | None
+
+
+def follow() -> None:
+    """Train what the first process says, until it says that there is no more."""
+    nothing: Order | None = None
+    while (order := processes.of_the_first(nothing)) is not None:
+        order.trainer.train_along(order.folder, order.resumed)
 
 
 def reward_function(task: Task) -> Callable[..., list[float | None]]:
@@ -233,13 +240,17 @@ class _Pacer(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
         """Ask for a checkpoint when it is time; an update is a whole generation, so nothing sampled is lost."""
-        if time.monotonic() - self._saved_at >= self._every and state.global_step < state.max_steps:
+        is_due = time.monotonic() - self._saved_at >= self._every and state.global_step < state.max_steps
+        if processes.of_the_first(is_due):
             control.should_save = True
         return control
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Mark the checkpoint as whole and remove those before the last."""
         self._saved_at = time.monotonic()
+        processes.wait_for_all()  # each has files of its own in it
+        if not processes.is_first():
+            return
         folder = Path(args.output_dir or ".")
         checkpoint = folder / f"checkpoint-{state.global_step}"
         sizes = {
@@ -313,5 +324,5 @@ def _plain_generation(model: Any) -> None:
     model.generation_config.do_sample = True
 
 
-def _run_seed(experiment_seed: int, seed: int) -> int:
-    return 1000 * experiment_seed + seed
+def _unheard(step: int, records: Records) -> None:
+    """Take the reports of a process that has no run store."""

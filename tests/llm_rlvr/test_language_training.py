@@ -10,6 +10,7 @@ import torch
 from common.errors import UserError
 from common.launch.plan import plan_runs
 from common.runs.trainer import NonFiniteError, Records, SelfPacedTrainer
+from llm_rlvr.arguments import Placement
 from llm_rlvr.memory import foreseen_bytes, require_memory
 from llm_rlvr.models import local_model
 from llm_rlvr.settings import LanguageTask
@@ -41,7 +42,7 @@ def settings(**changes) -> LanguageTask:
 
 
 def trainer(directory: Path, micro_batch: int = 1, seed: int = 0, **changes) -> LanguageTrainer:
-    return LanguageTrainer(settings(**changes), [seed], CPU, directory, micro_batch)
+    return LanguageTrainer(settings(**changes), [seed], directory, Placement(CPU, micro_batch))
 
 
 def ignore(step: int, records: Records) -> None:
@@ -153,7 +154,7 @@ def test_the_papers_configurations_run(tmp_path, task, overrides, expected):
         assert (each.batch, each.candidates, each.learning_rate, each.eval_every) == (16, 16, 1e-5, 5)
         assert {key: getattr(each, key) for key in expected} == expected
     directory = local_model("tiny_qwen3", tmp_path / "models")
-    outcome = LanguageTrainer(pair[0], [0], CPU, directory, 16).train(tmp_path / "run", 1e9, ignore)
+    outcome = LanguageTrainer(pair[0], [0], directory, Placement(CPU, 16)).train(tmp_path / "run", 1e9, ignore)
     assert outcome.records.steps.tolist() == [0, 1, 2]
     assert outcome.records.metrics["test_reward"][0, [0, 2]].isfinite().all()
 
@@ -163,16 +164,19 @@ def test_the_papers_configurations_run(tmp_path, task, overrides, expected):
 def test_the_papers_configurations_run_at_full_length(tmp_path, task, overrides, expected):
     (tpo, _) = paper_settings(task, overrides, tmp_path / "models")
     directory = local_model("tiny_qwen3", tmp_path / "models")
-    whole = LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "whole", 1e9, ignore)
+    whole = LanguageTrainer(tpo, [0], directory, Placement(CPU, 1)).train(tmp_path / "whole", 1e9, ignore)
     with pytest.raises(InterruptedRunError):
-        LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "cut", 0, interrupt_at(2))
-    assert_same(whole.records, LanguageTrainer(tpo, [0], CPU, directory, 1).train(tmp_path / "cut", 0, ignore).records)
+        LanguageTrainer(tpo, [0], directory, Placement(CPU, 1)).train(tmp_path / "cut", 0, interrupt_at(2))
+    assert_same(
+        whole.records,
+        LanguageTrainer(tpo, [0], directory, Placement(CPU, 1)).train(tmp_path / "cut", 0, ignore).records,
+    )
 
 
 class TestRefusals:
     def test_several_seeds_at_once(self, tiny):
         with pytest.raises(UserError, match="stack: 2 is not allowed"):
-            LanguageTrainer(settings(), [0, 1], CPU, tiny, 1)
+            LanguageTrainer(settings(), [0, 1], tiny, Placement(CPU, 1))
 
     def test_a_micro_batch_that_does_not_divide(self, tiny):
         with pytest.raises(UserError, match="micro_batch: 3 is not allowed; it must divide batch=2"):
@@ -184,7 +188,7 @@ class TestRefusals:
         more = foreseen_bytes(settings(lora_rank=0), tiny, 100, 1)
         assert more > needed - 14 * 2 * 32 * 32 * 12
         with pytest.raises(UserError, match=r"memory: about 1048576.0 GiB are needed and .* lower micro_batch"):
-            require_memory(2**50, CPU)
+            require_memory(2**50, CPU, "transformers")
 
     def test_numbers_that_are_not_finite(self, tiny, tmp_path, monkeypatch):
         monkeypatch.setattr("llm_rlvr.trainer.reduce", lambda *_, **__: torch.tensor(math.nan, requires_grad=True))
