@@ -73,6 +73,7 @@ def training_arguments(
         disable_tqdm=True,
         log_level="error",
         dataloader_pin_memory=on_gpu,
+        ddp_find_unused_parameters=False,
         remove_unused_columns=False,
         **_engine(settings.engine, placement.server_url),
     )

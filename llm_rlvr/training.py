@@ -26,6 +26,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from common.errors import UserError
 from common.runs.files import write_json
@@ -145,6 +146,7 @@ class LanguageTrainer:
         settings = self._settings
         before = 0.0 if resumed is None else float(json.loads((resumed / MARKER).read_text())["cpu_seconds"])
         run_seed = 1000 * settings.experiment_seed + self._seed
+        disable_progress_bar()
         # Before the model: DeepSpeed's ZeRO-3 has to know how weights are cut when they are loaded.
         arguments = training_arguments(settings, self._placement, folder, run_seed, evaluate_first=resumed is None)
         model = AutoModelForCausalLM.from_pretrained(self._directory, dtype=torch.float32)
