@@ -34,6 +34,11 @@ REVERSAL_FIGURES := $(if $(filter smoke quick,$(PRESET)),fig05 fig07,fig05 fig06
 MODEL ?=
 TASK ?=
 LANGUAGE = $(if $(MODEL),model=$(MODEL)) $(if $(TASK),task=$(TASK))
+# With PROCESSES=n, GPUs of one machine: ACCELERATE names a file in configs/llm_rlvr/accelerate.
+PROCESSES ?=
+ACCELERATE ?= ddp
+LAUNCH = $(if $(PROCESSES),$(BIN)/accelerate launch --config_file configs/llm_rlvr/accelerate/$(ACCELERATE).yaml \
+  --num_processes $(PROCESSES) -m,$(BIN)/python -m)
 
 .PHONY: help install bandits reversal rlvr rlvr-length figures report gallery fidelity test test-slow test-vllm lint bench \
   constraints clean
@@ -65,10 +70,10 @@ reversal: $(BASE) ## run the token reversal experiments, draw their figures, com
 	$(RUN) figures $(REVERSAL_FIGURES) --store "$(STORE)" --out "$(OUT)" || status=1; \
 	exit $$status
 
-rlvr: $(LLM) ## train a language model with TPO and GRPO, draw Fig. 9 (MODEL=..., TASK=... to choose)
+rlvr: $(LLM) ## train a language model with TPO and GRPO, draw Fig. 9 (MODEL=..., TASK=..., PROCESSES=n)
 	@status=0; \
-	echo "$(BIN)/python -m llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE)"; \
-	$(RUN) llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE) || status=$$?; \
+	echo "$(LAUNCH) llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE)"; \
+	$(LAUNCH) llm_rlvr experiment=learning $(SETTINGS) $(LANGUAGE) || status=$$?; \
 	if [ $$status = 2 ] || [ $$status = 130 ]; then exit $$status; fi; \
 	$(RUN) figures fig09 --store "$(STORE)" --out "$(OUT)" || status=1; \
 	exit $$status

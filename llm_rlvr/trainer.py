@@ -6,6 +6,7 @@ TRL samples, scores, evaluates, saves and steps; here the K scores of a prompt b
 objective's loss replaces TRL's. (TRL's own ``TPOTrainer`` is Triple Preference Optimization.)
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from common import objectives
 from common.errors import UserError
 from common.objectives import Objective, Signal, reduce, score_diagnostics, sequence_logp, target_diagnostics
 from llm_rlvr.groups import require_whole_groups, shuffled_groups
+
+logger = logging.getLogger(__name__)
 
 
 class TargetPolicyTrainer(GRPOTrainer):
@@ -34,6 +37,8 @@ class TargetPolicyTrainer(GRPOTrainer):
         objective: a registered name, or ``module:ATTRIBUTE`` for an ``Objective`` of your own.
         objective_options: replacements for its default options, e.g. ``{"eta": 0.5}``.
         candidate_logprob: "mean" or "sum", how token log-probabilities become a candidate's ℓ under a target.
+        sampler_tolerance: how far vLLM's log-probabilities of what it just sampled may lie from the model's, in nats a
+            token on average, before a warning says that weights do not reach it; must leave room for low precision.
         allow_biased_sampling: accept temperature ≠ 1, top-k, top-p or min-p, which sample from another distribution
             than the one whose log-probabilities make the target.
 
@@ -52,6 +57,7 @@ class TargetPolicyTrainer(GRPOTrainer):
         objective: str = "tpo",
         objective_options: Mapping[str, float | bool] | None = None,
         candidate_logprob: str = "mean",
+        sampler_tolerance: float = 0.1,
         allow_biased_sampling: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -64,6 +70,7 @@ class TargetPolicyTrainer(GRPOTrainer):
         if self.objective.needs_labels:
             raise UserError(f"objective: {objective} needs labels, which completions do not have")
         self.candidate_logprob = candidate_logprob
+        self.sampler_tolerance = sampler_tolerance
         super().__init__(*args, **kwargs)
         _require_fitting(self.args)
         _require_effective(self.args)
@@ -83,7 +90,28 @@ class TargetPolicyTrainer(GRPOTrainer):
         rows["scores"] = self._scores[first : first + count]
         group_size = self.num_generations if self.model.training else self.num_generations_eval
         rows["groups"] = torch.arange(count, device=rows["scores"].device) // group_size
+        if "sampling_per_token_logps" in rows and "old_per_token_logps" in rows:
+            self._check_sampler(rows)
         return rows
+
+    def _check_sampler(self, rows: Mapping[str, Tensor]) -> None:
+        """Compare the sampler's log-probabilities of the completions that it just sampled with the model's.
+
+        Weights were sent to it right before, so that what rounding leaves is all there may be. Also noted where fine.
+        """
+        sampled, own = rows["sampling_per_token_logps"], rows["old_per_token_logps"]
+        known = rows["completion_mask"].bool() & sampled.isfinite()
+        difference = torch.where(known, own - sampled, 0).abs().sum() / known.sum().clamp(min=1)
+        self._note("sampler_disagreement", difference)
+        worst = float(self.accelerator.gather(difference).max())
+        if not worst <= self.sampler_tolerance:
+            logger.warning(
+                "sampler and trainer disagree by %.3g nats a token at step %d (tolerance %.3g): the sampler's weights"
+                " are not the trainer's, or its precision is lower",
+                worst,
+                self.state.global_step,
+                self.sampler_tolerance,
+            )
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """Generate when it is time, then hand out micro-batches of whole groups; TRL would shuffle single rows."""
