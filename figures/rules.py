@@ -31,7 +31,7 @@ Finding = Callable[[Selection, Sequence[str]], tuple[Interval, str]]
 """Of these methods: the 95 % interval of what is claimed to be below 0, and our finding in words."""
 NamedT = TypeVar("NamedT")
 
-BOUNDS = ("above", "below")
+_BOUNDS = ("above", "below")
 
 
 class UnknownNameError(ValueError):
@@ -46,6 +46,15 @@ class Subject:
     quantities: Mapping[str, Measurable]
     numbers: PublishedFigure
     findings: Mapping[str, Finding] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """A claim in words, where it stands, and what stands in the column of the paper's numbers."""
+
+    claim: str
+    source: str
+    paper: float | str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +113,7 @@ class Numbers(Rule):
     def published(self, subject: Subject, panel: str) -> list[tuple[str, str, Number]]:
         """Return kind (``paper``, ``above``, ...), method and number of everything published that it judges."""
         key = self.numbers.format(panel=panel)
-        kinds = ("paper", *BOUNDS) if self.table == "paper" else (self.table,)
+        kinds = ("paper", *_BOUNDS) if self.table == "paper" else (self.table,)
         found = [(kind, *item) for kind in kinds for item in subject.numbers.at(kind, key).items()]
         if not found and subject.panels[panel].in_paper:
             raise UnknownNameError(f"numbers: {key!r} is unknown in paper_numbers.yaml ({', '.join(kinds)})")
@@ -126,7 +135,7 @@ class Numbers(Rule):
 
     def _row(self, selection: Selection, quantity: Measurable, kind: str, method: str, published: Number) -> Comparison:
         words = {"method": title(method), "quantity": _words(quantity, selection), "value": number(published.value)}
-        if kind not in BOUNDS:
+        if kind not in _BOUNDS:
             claim = (self.claim or "{method}: {quantity}").format(**words)
             return _value_row(selection, quantity, method, published, claim)
         above = kind == "above"
@@ -148,7 +157,7 @@ class Ordering(Rule):
     """That of the claim where nothing is said."""
     claim: str = "{said}: {quantity}"
 
-    def _said(self, **words: str) -> "_Said":
+    def _said(self, **words: str) -> _Said:
         return _Said(self.claim.format(said=self.said, **words), self.source, self.said)
 
 
@@ -233,15 +242,6 @@ class Found(Ordering):
 
 RULES: dict[str, type[Rule]] = {"numbers": Numbers, "below": Below, "within": Within, "finding": Found}
 """By the name that ``claims.yaml`` has for them."""
-
-
-@dataclass(frozen=True)
-class _Said:
-    """A claim in words, where it stands, and what stands in the column of the paper's numbers."""
-
-    claim: str
-    source: str
-    paper: float | str
 
 
 def _value_row(selection: Selection, quantity: Measurable, method: str, published: Number, claim: str) -> Comparison:

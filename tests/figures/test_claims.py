@@ -221,6 +221,13 @@ def test_a_file_that_is_not_yaml_is_one_line():
     assert "\n" not in str(error.value)
 
 
+def test_a_figure_that_there_is_not_is_one_line(tmp_path, monkeypatch):
+    file = parsed(yaml.safe_dump({"claims": [{**CLAIM, "figure": "fig18"}], "beside": {}}))
+    monkeypatch.setattr("figures.judged.claim_file", lambda: file)
+    with pytest.raises(UserError, match="first: figure: 'fig18' is unknown; there are fig02, fig03"):
+        judged_claims(RunStore(tmp_path / "nothing"))
+
+
 def test_every_figure_has_claims_and_every_name_is_known(tmp_path):
     """On an empty store all names are looked up, and nothing is judged."""
     found = judged_claims(RunStore(tmp_path / "nothing"))
