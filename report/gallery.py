@@ -1,4 +1,4 @@
-"""``python -m report.gallery --store DIR --out docs/results``: refresh the committed pictures and the table of claims."""
+"""``python -m report.gallery --store DIR --out DIR``: refresh the committed pictures and the table of claims."""
 
 import argparse
 import sys

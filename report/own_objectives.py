@@ -1,14 +1,14 @@
 """Objectives that are not in the registry, beside the built-in ones at the same settings."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from common import objectives
-from common.launch.experiment import experiments_of
 from common.runs.store import RunStore, StoredRun
 from common.statistics import FINAL, Resampled, SeedCurves, interval, measure, resample, steps_to
 from figures.comparison import number, with_error
+from report.stored import all_settings, defaults
 from report.wording import NOTHING
 
 
@@ -77,7 +77,7 @@ def _same_experiment(one: StoredRun, other: StoredRun) -> bool:
 
 
 def _shared(run: StoredRun) -> dict[str, Any]:
-    return {name: value for name, value in run.settings.items() if name not in _FOLLOWS}
+    return {name: value for name, value in all_settings(run).items() if name not in _FOLLOWS}
 
 
 def _contest(own: StoredRun, runs: Sequence[StoredRun]) -> Contest:
@@ -143,9 +143,9 @@ def _steps(resampled: Resampled, threshold: float | None) -> str:
 
 def _changed(run: StoredRun, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that differ from the defaults, which are the paper's."""
-    known = {field.name: field.default for field in fields(experiments_of(run.track)[run.experiment].settings)}
-    return {name: value for name, value in settings.items() if value != known.get(name, MISSING)}
+    known = defaults(run.track, run.experiment)
+    return {name: value for name, value in settings.items() if name not in known or value != known[name]}
 
 
-def _words(settings: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in dict(settings).items())
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -10,6 +10,7 @@ from common.runs.provenance import commit
 from common.runs.store import RunStore
 from common.statistics import Verdict
 from figures.judged import judged_claims
+from report.cost import Costs, costs
 from report.disagreements import Disagreement, disagreements
 from report.own_objectives import Contest, contests
 from report.sections import Section, chosen_runs, sections
@@ -31,6 +32,7 @@ class Page:
     sections: tuple[Section, ...]
     disagreements: tuple[Disagreement, ...]
     contests: tuple[Contest, ...]
+    costs: Costs
 
 
 def gather(store: RunStore) -> Page:
@@ -51,6 +53,7 @@ def gather(store: RunStore) -> Page:
         sections=tuple(sections(store, chosen, points, rows)),
         disagreements=tuple(points),
         contests=tuple(contests(store)),
+        costs=costs(store),
     )
 
 
@@ -60,7 +63,8 @@ def render(page: Page) -> str:
         loader=PackageLoader("report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["slug"] = _slug
-    return environment.get_template("page.html").render(page=page, meanings=MEANINGS, tally=_tally)
+    shorts = {section.name: section.about.short for section in page.sections}
+    return environment.get_template("page.html").render(page=page, meanings=MEANINGS, shorts=shorts, tally=_tally)
 
 
 def _slug(words: str) -> str:

@@ -1,10 +1,11 @@
 """What the store holds, run by run: how far each is, and what it took."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from common.launch.experiment import Experiment, experiments_of
 from common.runs.files import read_json
 from common.runs.store import RunStore, StoredRun
 from report.wording import hours
@@ -77,6 +78,30 @@ def cpu_seconds(runs: Sequence[StoredRun]) -> float:
 def gpu_seconds(runs: Sequence[StoredRun]) -> float:
     """Return the time that the runs had a GPU for."""
     return sum(block.wall_seconds for run in runs for block in run.blocks if block.machine.startswith("cuda"))
+
+
+def all_settings(run: StoredRun) -> dict[str, Any]:
+    """Return a run's settings, with the defaults of those that are younger than it."""
+    return {**defaults(run.track, run.experiment), **run.settings}
+
+
+def defaults(track: str, experiment: str) -> dict[str, Any]:
+    """Return the defaults of an experiment's settings; none of an experiment that is not known here."""
+    known = _known(track, experiment)
+    return {each.name: each.default for each in fields(known.settings) if each.default is not MISSING} if known else {}
+
+
+def fetched_settings(track: str, experiment: str) -> Collection[str]:
+    """Return the settings that an experiment gets from data or a model."""
+    known = _known(track, experiment)
+    return known.fetch if known else ()
+
+
+def _known(track: str, experiment: str) -> Experiment | None:
+    try:
+        return experiments_of(track)[experiment]
+    except (ImportError, KeyError):
+        return None
 
 
 def _experiment(name: str, group: Sequence[tuple[StoredRun, str]]) -> StoredExperiment:
