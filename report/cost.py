@@ -3,6 +3,8 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from common.launch.plan import PlannedRun, plan_runs
@@ -59,7 +61,7 @@ def costs(store: RunStore) -> Costs:
     done = {_identity(run.track, run.experiment, all_settings(run)): len(run.seeds) for run in stored}
     estimates = []
     on_cpu: dict[str, _Needed] = {}
-    for figures, commands in _commands(store).values():
+    for figures, commands in _commands().values():
         planned = {run.spec.key: run for command in commands for run in _planned(command)}
         needed = {key: _needed(run, stored, done) for key, run in planned.items()}
         estimates.append(_estimate(common_words(commands), figures, list(needed.values())))
@@ -67,13 +69,14 @@ def costs(store: RunStore) -> Costs:
     return Costs(tuple(estimates), _estimate("", (), list(on_cpu.values())))
 
 
-def _commands(store: RunStore) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the figures and the commands of each configured experiment that the paper's panels need.
+_NO_RUNS = RunStore(Path(__file__).parent / "no-runs")
+"""Which panels a figure has depends on the store: without any runs it has the paper's."""
 
-    Which panels a figure has depends on the store: without any runs it has the paper's.
-    """
+
+def _commands() -> dict[str, tuple[list[str], list[str]]]:
+    """Return the figures and the commands of each configured experiment that the paper's panels need."""
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for name, selections in chosen_runs(RunStore(store.root / ".without-runs")).items():
+    for name, selections in chosen_runs(_NO_RUNS).items():
         for selection in selections:
             if "preset=paper" in selection.command:
                 experiment = " ".join(selection.command.split()[:4])
@@ -83,6 +86,7 @@ def _commands(store: RunStore) -> dict[str, tuple[list[str], list[str]]]:
     return found
 
 
+@cache  # a plan depends on the command alone, and takes long
 def _planned(command: str) -> list[PlannedRun]:
     """Return the runs of ``python -m TRACK KEY=VALUE ...``."""
     _, _, track, *arguments = command.split()

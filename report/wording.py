@@ -51,10 +51,11 @@ def counted(count: int, noun: str) -> str:
 def hours(seconds: float) -> str:
     """Return a time in the unit that suits it."""
     if seconds < 120:
-        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+        return f"{seconds:.3g}\N{NO-BREAK SPACE}s"
     if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.3g} h" if seconds < 360_000 else f"{seconds / 3600:,.0f} h"
+        return f"{seconds / 60:.0f}\N{NO-BREAK SPACE}min"
+    digits = ".3g" if seconds < 360_000 else ",.0f"
+    return f"{seconds / 3600:{digits}}\N{NO-BREAK SPACE}h"
 
 
 def distinct(words: Iterable[str]) -> Sequence[str]:
