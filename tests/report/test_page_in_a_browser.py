@@ -6,6 +6,7 @@ import pytest
 from browser import requested, show
 
 VISIBLE = "return [...document.querySelectorAll('table.claims > tbody')].filter(each => each.checkVisibility())"
+DARK = {"name": "prefers-color-scheme", "value": "dark"}
 CONTRAST = """
 const channel = (value) => (value /= 255) <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
 const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
@@ -170,17 +171,23 @@ def test_without_scripts_everything_is_there(browser, page):
     assert "checkbox" not in roles
 
 
-def test_prints(browser, page):
-    show(browser, page)
+def test_prints_in_dark_ink_on_white_with_everything_open(browser, page):
+    show(browser, page, width=700)
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": [DARK]})
     shown = browser.execute_script(
         "return [...document.querySelectorAll('.filters, nav')].map(each => getComputedStyle(each).display)"
     )
     commands = browser.execute_script(
         "return [...document.querySelectorAll('.more .command')].every(each => each.checkVisibility())"
     )
+    background = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    faint = [text for ratio, text in browser.execute_script(CONTRAST) if ratio < 4.5]
+    rows = browser.execute_script("return getComputedStyle(document.querySelector('table.claims tbody tr')).display")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert background == "rgb(255, 255, 255)"
+    assert faint == []
+    assert rows == "table-row"
     assert set(shown) == {"none"}
     assert commands is True
