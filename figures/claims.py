@@ -14,7 +14,6 @@ from figures.comparison import Comparison
 from figures.rules import RULES, Rule, Subject, UnknownNameError
 
 _FILE = Path(__file__).with_name("claims.yaml")
-_PLACEHOLDERS = {"claim": {"said", "method", "methods", "quantity", "value"}, "numbers": {"panel"}}
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,10 @@ def parsed(text: str) -> ClaimFile:
     Raises:
         UserError: an unknown or missing key, rule or placeholder, a value of the wrong kind, an id given twice.
     """
-    content = yaml.safe_load(text)
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise mistake("file", f"not YAML ({' '.join(str(error).split())})") from error
     _check_keys("file", content, {"claims", "beside"}, {"claims", "beside"})
     claims = tuple(_claim(entry) for entry in content["claims"])
     ids = [claim.id for claim in claims]
@@ -64,8 +66,7 @@ def parsed(text: str) -> ClaimFile:
         if ids.count(claim_id) > 1:
             raise mistake(claim_id, "id: there are two claims of this name")
     beside = {
-        figure: tuple(_rule(f"beside {figure}", {"source": "", **part}) for part in parts)
-        for figure, parts in content["beside"].items()
+        figure: tuple(_rule(f"beside {figure}", part) for part in parts) for figure, parts in content["beside"].items()
     }
     return ClaimFile(claims, beside)
 
@@ -96,19 +97,28 @@ def _claim(entry: Any) -> Claim:
     texts = {key: _text(where, key, value) for key, value in entry.items() if key != "parts"}
     if not isinstance(entry["parts"], list) or not entry["parts"]:
         raise mistake(where, "parts: found none; a claim has a list of one or more")
-    return Claim(parts=tuple(_rule(where, {"source": texts["source"], **part}) for part in entry["parts"]), **texts)
+    return Claim(parts=tuple(_rule(where, part, texts["source"]) for part in entry["parts"]), **texts)
 
 
-def _rule(where: str, entry: Mapping[str, Any]) -> Rule:
-    name = entry.get("rule")
+def _rule(where: str, entry: Any, source: str = "") -> Rule:
+    """Return a rule; its source is the claim's where it has none of its own and takes one."""
+    name = entry.get("rule") if isinstance(entry, Mapping) else entry
     if name not in RULES:
         raise mistake(where, f"rule: {name!r} is unknown; there are {', '.join(RULES)}")
     kind = RULES[name]
     known = {each.name: each for each in fields(kind)}
-    given = {key: value for key, value in entry.items() if key != "rule" and (key != "source" or key in known)}
+    given = {key: value for key, value in entry.items() if key != "rule"}
+    if source and "source" in known:
+        given.setdefault("source", source)
     _check_keys(where, given, set(known), {key for key, each in known.items() if each.default is MISSING})
     hints = get_type_hints(kind)
-    return kind(**{key: _value(where, key, value, hints[key]) for key, value in given.items()})
+    allowed = {"claim": kind.placeholders, "numbers": frozenset({"panel"})}
+    for key in allowed:
+        _check_placeholders(where, key, given.get(key, ""), allowed[key])
+    try:
+        return kind(**{key: _value(where, key, value, hints[key]) for key, value in given.items()})
+    except ValueError as error:
+        raise mistake(where, str(error)) from error
 
 
 def _value(where: str, key: str, value: Any, hint: Any) -> Any:
@@ -123,14 +133,20 @@ def _value(where: str, key: str, value: Any, hint: Any) -> Any:
 
 
 def _text(where: str, key: str, value: Any) -> str:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         raise mistake(where, f"{key}: {value!r} is not a text")
-    allowed = _PLACEHOLDERS.get(key, set())
-    for _, placeholder, _, _ in Formatter().parse(value):
-        if placeholder is not None and placeholder not in allowed:
-            known = ", ".join(f"{{{name}}}" for name in sorted(allowed)) or "none"
-            raise mistake(where, f"{key}: {{{placeholder}}} is unknown; there are {known}")
     return value
+
+
+def _check_placeholders(where: str, key: str, value: Any, allowed: frozenset[str]) -> None:
+    try:
+        found = [name for _, name, _, _ in Formatter().parse(str(value)) if name is not None]
+    except ValueError as error:
+        raise mistake(where, f"{key}: {value!r}: {error}") from error
+    for name in found:
+        if name not in allowed:
+            known = ", ".join(f"{{{each}}}" for each in sorted(allowed))
+            raise mistake(where, f"{key}: {{{name}}} is unknown; there are {known}")
 
 
 def _check_keys(where: str, entry: Any, known: set[str], needed: set[str]) -> None:

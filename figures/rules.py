@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from common.statistics import (
     Interval,
@@ -52,6 +52,9 @@ class Subject:
 class Rule:
     """What all rules have."""
 
+    placeholders: ClassVar[frozenset[str]]
+    """What the rule's ``claim`` may hold in braces."""
+
     panels: tuple[str, ...] = ("*",)
     """Names of panels, or patterns of names; all panels where nothing is said."""
 
@@ -83,15 +86,20 @@ class Rule:
 class Numbers(Rule):
     """Published numbers are ours within both spreads; published bounds, such as "> 95", are kept."""
 
+    placeholders = frozenset({"method", "quantity", "value"})
+
     numbers: str
     """Key in ``paper_numbers.yaml``; ``{panel}`` is the panel's name."""
     quantity: tuple[str, ...]
     methods: tuple[str, ...] = ()
     """All that have a published number where none is named."""
     claim: str = ""
-    """With ``{method}``, ``{quantity}`` and, in bounds, ``{value}``."""
     table: str = "paper"
     """``paper``, its bounds included, or ``artefact``."""
+
+    def __post_init__(self) -> None:
+        if self.table not in ("paper", "artefact"):
+            raise ValueError(f"table: {self.table!r} is unknown; there are paper, artefact")
 
     def published(self, subject: Subject, panel: str) -> list[tuple[str, str, Number]]:
         """Return kind (``paper``, ``above``, ...), method and number of everything published that it judges."""
@@ -120,24 +128,25 @@ class Numbers(Rule):
         words = {"method": title(method), "quantity": _words(quantity, selection), "value": number(published.value)}
         if kind not in BOUNDS:
             claim = (self.claim or "{method}: {quantity}").format(**words)
-            return value_row(selection, quantity, method, published, claim)
+            return _value_row(selection, quantity, method, published, claim)
         above = kind == "above"
         said = published.said or f"{'>' if above else '<'} {number(published.value)}"
         claim = (self.claim or "{method}: {quantity}: {said}").format(said=said, **words)
         low, high = (published.value, None) if above else (None, published.value)
-        return within_row(selection, quantity, [method], low, high, _Said(claim, published.source, said))
+        return _within_row(selection, quantity, [method], low, high, _Said(claim, published.source, said))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ordering(Rule):
     """What the rules have whose claim is a few words: some difference is to be below 0."""
 
+    placeholders = frozenset({"said", "quantity"})
+
     said: str
     """The claim in short, for the column of the paper's numbers."""
     source: str
     """That of the claim where nothing is said."""
     claim: str = "{said}: {quantity}"
-    """With ``{said}``, ``{quantity}`` and ``{methods}``."""
 
     def _said(self, **words: str) -> "_Said":
         return _Said(self.claim.format(said=self.said, **words), self.source, self.said)
@@ -163,13 +172,13 @@ class Below(Ordering):
             [method for method in methods if selection.has(quantity.needs(method))] for methods in (self.lower, upper)
         )
         if not (there and against):
-            return [not_run(selection, said)]
+            return [_not_run(selection, said)]
         samples = {method: quantity.of(selection, method) for method in [*there, *against]}
         pairs = [difference(samples[left], samples[right]) for left in there for right in against]
         found = all_of([interval(pair) for pair in pairs])
         if len(there) < len(self.lower) or len(against) < len(upper):
             found = Interval(found.low, math.inf)
-        return [ordering_row(selection, said, _needed(quantity, samples), found, _listed(samples))]
+        return [_ordering_row(selection, said, _needed(quantity, samples), found, _listed(samples))]
 
     def _others(self, selection: Selection) -> list[str]:
         """Return the panel's other methods; where it is not the paper's task, those that have runs."""
@@ -186,20 +195,27 @@ class Within(Ordering):
     low: float | None = None
     high: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.low is None and self.high is None:
+            raise ValueError("low, high: found neither; give one or both")
+
     def rows(self, subject: Subject, panel: str) -> list[Comparison]:
         """Judge all methods at once."""
         selection = subject.panels[panel]
         quantity = _named("quantity", self.quantity, subject.quantities)
         _known_methods(selection, self.methods)
         said = self._said(quantity=_words(quantity, selection))
-        return [within_row(selection, quantity, self.methods, self.low, self.high, said)]
+        return [_within_row(selection, quantity, self.methods, self.low, self.high, said)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Ordering):
     """What a figure finds in a way of its own is below 0."""
 
+    placeholders = frozenset({"said", "methods"})
+
     finding: str
+    claim: str
     methods: tuple[str, ...] = ()
     """All of the panel where none is named."""
 
@@ -211,8 +227,8 @@ class Found(Ordering):
         methods = self.methods or selection.methods
         said = self._said(methods=titles(self.methods) if self.methods else "")
         if not selection.has(methods):
-            return [not_run(selection, said)]
-        return [ordering_row(selection, said, methods, *finding(selection, methods))]
+            return [_not_run(selection, said)]
+        return [_ordering_row(selection, said, methods, *finding(selection, methods))]
 
 
 RULES: dict[str, type[Rule]] = {"numbers": Numbers, "below": Below, "within": Within, "finding": Found}
@@ -228,12 +244,12 @@ class _Said:
     paper: float | str
 
 
-def value_row(selection: Selection, quantity: Measurable, method: str, published: Number, claim: str) -> Comparison:
+def _value_row(selection: Selection, quantity: Measurable, method: str, published: Number, claim: str) -> Comparison:
     """Judge one published number."""
     said = _Said(claim, published.source, published.value)
     methods = quantity.needs(method)
     if not (selection.has(methods) and selection.same_task):
-        return not_run(selection, said)
+        return _not_run(selection, said)
     ours = quantity.of(selection, method)
     if math.isnan(ours.estimate):
         absent = Judgement(Verdict.INCONCLUSIVE, -math.inf, math.inf)
@@ -242,7 +258,7 @@ def value_row(selection: Selection, quantity: Measurable, method: str, published
     return _row(selection, said, methods, ours.estimate, judgement, ours.n, ours.se)
 
 
-def within_row(
+def _within_row(
     selection: Selection,
     quantity: Measurable,
     methods: Sequence[str],
@@ -256,23 +272,23 @@ def within_row(
     """
     needed = _needed(quantity, methods)
     if not (selection.has(needed) and selection.same_task):
-        return not_run(selection, said)
+        return _not_run(selection, said)
     samples = {method: quantity.of(selection, method) for method in methods}
     beyond = [sample.transformed(-1, low) for sample in samples.values() if low is not None]
     beyond += [sample.transformed(1, -high) for sample in samples.values() if high is not None]
     found = all_of([interval(each) for each in beyond])
     if high is None and selection.steps < selection.paper_steps and found.high < 0:
         found = Interval(found.low, math.inf)
-    return ordering_row(selection, said, needed, found, _listed(samples))
+    return _ordering_row(selection, said, needed, found, _listed(samples))
 
 
-def ordering_row(selection: Selection, said: _Said, methods: Sequence[str], found: Interval, words: str) -> Comparison:
+def _ordering_row(selection: Selection, said: _Said, methods: Sequence[str], found: Interval, words: str) -> Comparison:
     """Judge by its 95 % interval that something is below 0."""
     judgement = judge_below(found, selection.size(methods))
     return _row(selection, said, methods, words, judgement, selection.seeds(methods))
 
 
-def not_run(selection: Selection, said: _Said) -> Comparison:
+def _not_run(selection: Selection, said: _Said) -> Comparison:
     """Return a claim that no run speaks to."""
     return Comparison(
         said.claim, said.source, said.paper, None, None, None, 0, None, Verdict.NOT_RUN, selection.command
