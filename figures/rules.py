@@ -1,7 +1,7 @@
 """The rules by which claims are judged, each a few fields of data; ``claims.yaml`` is written in them.
 
 A rule is judged on one panel at a time. What its names stand for (panels, quantities, findings, published numbers) is a
-figure's ``Subject``; a name that it does not have is a ``UnknownNameError``.
+figure's ``Subject``; a name that it does not have raises ``UnknownNameError``.
 """
 
 import math

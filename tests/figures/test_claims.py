@@ -1,5 +1,6 @@
 """Every rule comes out each way; the claim file is whole; real claims follow the store."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -152,6 +153,12 @@ def test_a_name_that_the_figure_does_not_have_is_one_line(tmp_path, rule, words)
         all_rows("fig99_first", [rule], subject(RunStore(tmp_path / "nothing"), **PUBLISHED))
     assert str(error.value).startswith(f"figures/claims.yaml: fig99_first: {words}")
     assert "\n" not in str(error.value)
+
+
+def test_the_documented_claim_is_one_of_the_file():
+    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "claims.md").read_text(), flags=re.S)
+    (claim,) = parsed(example).claims
+    assert claim in claim_file().claims
 
 
 PART = {"rule": "below", "quantity": "steps", "lower": "tpo", "said": "TPO first"}
