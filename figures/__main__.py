@@ -6,76 +6,16 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from matplotlib.figure import Figure
 
 from common.console import stdout_console
 from common.errors import UserError
 from common.runs.store import RunStore
-from figures import (
-    candidate_logprob,
-    fig02,
-    fig03,
-    fig04,
-    fig05,
-    fig06,
-    fig06_sequence,
-    fig07,
-    fig08,
-    fig09,
-    fig10,
-    fig11,
-    fig12,
-    fig13,
-    fig14,
-    fig15,
-    fig16,
-    fig17,
-)
-from figures.comparison import Comparison, print_table, to_json, to_markdown
-from figures.selection import NoRunsError, Selection, what_is_missing
+from figures.catalogue import FIGURES
+from figures.comparison import print_table, to_json, to_markdown
+from figures.selection import NoRunsError, what_is_missing
 from figures.style import FORMATS, rendered
-
-
-class PaperFigure(Protocol):
-    """What a figure's module offers."""
-
-    TITLE: str
-
-    def chosen(self, store: RunStore) -> Sequence[Selection]:
-        """Return the runs that the figure shows, a selection a panel."""
-        ...
-
-    def draw(self, store: RunStore) -> Figure:
-        """Draw the figure; raises NoRunsError."""
-        ...
-
-    def compare(self, store: RunStore) -> list[Comparison]:
-        """Judge the paper's claims."""
-        ...
-
-
-FIGURES: dict[str, PaperFigure] = {
-    "fig02": fig02,
-    "fig03": fig03,
-    "fig04": fig04,
-    "fig05": fig05,
-    "fig06": fig06,
-    "fig06_sequence": fig06_sequence,
-    "fig07": fig07,
-    "fig08": fig08,
-    "fig09": fig09,
-    "fig10": fig10,
-    "fig11": fig11,
-    "fig12": fig12,
-    "fig13": fig13,
-    "fig14": fig14,
-    "fig15": fig15,
-    "fig16": fig16,
-    "fig17": fig17,
-    "candidate_logprob": candidate_logprob,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,221 +1,165 @@
-"""From a selection of runs to judged claims."""
+"""The paper's claims, from ``claims.yaml``: what is said, where, and by which rules it is judged (docs/claims.md)."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from string import Formatter
+from typing import Any, get_type_hints
 
-from common.statistics import (
-    FINAL,
-    Interval,
-    Judgement,
-    Sample,
-    Statistic,
-    Verdict,
-    all_of,
-    difference,
-    interval,
-    judge_below,
-    judge_value,
-    measure,
-)
-from figures.comparison import Comparison, number
-from figures.published import Number
-from figures.selection import Selection
-from figures.variants import title
+import yaml
+
+from common.errors import UserError
+from figures.comparison import Comparison
+from figures.rules import RULES, Rule, Subject, UnknownNameError
+
+_FILE = Path(__file__).with_name("claims.yaml")
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """A number read off a method's mean curve."""
+class Claim:
+    """What the paper says in one place."""
 
-    words: str
-    """With its unit, e.g. ``final error (%)``."""
-    metric: str
-    statistic: Statistic = FINAL
-    scale: float = 1.0
-
-    def of(self, selection: Selection, method: str) -> Sample:
-        """Measure it."""
-        return measure(selection.resampled(method, self.metric), self.statistic).transformed(self.scale)
-
-
-def value_claims(selection: Selection, quantity: Quantity, numbers: Mapping[str, Number]) -> list[Comparison]:
-    """Judge a quantity's published numbers, one claim a method."""
-
-    def sample(method: str) -> Callable[[], Sample]:
-        return lambda: quantity.of(selection, method)
-
-    return [
-        value_claim(selection, f"{title(method)}: {quantity.words}", [method], published, sample(method))
-        for method, published in numbers.items()
-    ]
+    id: str
+    claim: str
+    """A sentence."""
+    source: str
+    """Table, figure or section."""
+    figure: str
+    """The module that it is judged in."""
+    parts: tuple[Rule, ...]
 
 
-def value_claim(
-    selection: Selection, claim: str, methods: Sequence[str], published: Number, measured: Callable[[], Sample | None]
-) -> Comparison:
-    """Judge one published number.
+@dataclass(frozen=True)
+class ClaimFile:
+    """What stands in ``claims.yaml``."""
 
-    Args:
-        selection: the runs.
-        claim: in words, with its unit.
-        methods: those whose runs it needs.
-        published: the number.
-        measured: ours, in the same unit; called where the runs are there, None where they do not show it.
+    claims: tuple[Claim, ...]
+    beside: Mapping[str, tuple[Rule, ...]]
+    """By figure: comparisons with what the paper does not claim, such as the artefact's numbers."""
+
+
+@lru_cache(maxsize=1)
+def claim_file() -> ClaimFile:
+    """Return the paper's claims.
+
+    Raises:
+        UserError: a mistake in the file.
     """
-    if not (selection.has(methods) and selection.same_task):
-        return not_run(selection, claim, published.source, published.value)
-    ours = measured()
-    if ours is None or math.isnan(ours.estimate):
-        absent = Judgement(Verdict.INCONCLUSIVE, -math.inf, math.inf)
-        return _row(selection, claim, methods, published.source, published.value, "not in these runs", absent, 0)
-    judgement = judge_value(ours, published.published, selection.size(methods))
-    return _row(
-        selection, claim, methods, published.source, published.value, ours.estimate, judgement, ours.n, se=ours.se
-    )
+    return parsed(_FILE.read_text(encoding="utf-8"))
 
 
-def ordering_claim(
-    selection: Selection,
-    claim: str,
-    source: str,
-    said: str,
-    methods: Sequence[str],
-    measured: Callable[[], tuple[Interval, str]],
-) -> Comparison:
-    """Judge a claim that some difference is below 0.
+def parsed(text: str) -> ClaimFile:
+    """Read a claim file.
 
-    Args:
-        selection: the runs.
-        claim: in words.
-        source: where it stands.
-        said: the short form for the column of published values.
-        methods: those whose runs it needs.
-        measured: the difference's 95 % interval and our finding in words; called where the runs are there.
+    Raises:
+        UserError: an unknown or missing key, rule or placeholder, a value of the wrong kind, an id given twice.
     """
-    if not selection.has(methods):
-        return not_run(selection, claim, source, said)
-    found, words = measured()
-    judgement = judge_below(found, selection.size(methods))
-    return _row(selection, claim, methods, source, said, words, judgement, selection.seeds(methods))
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise mistake("file", f"not YAML ({' '.join(str(error).split())})") from error
+    _check_keys("file", content, {"claims", "beside"}, {"claims", "beside"})
+    claims = tuple(_claim(entry) for entry in content["claims"])
+    ids = [claim.id for claim in claims]
+    for claim_id in ids:
+        if ids.count(claim_id) > 1:
+            raise mistake(claim_id, "id: there are two claims of this name")
+    beside = {
+        figure: tuple(_rule(f"beside {figure}", part) for part in parts) for figure, parts in content["beside"].items()
+    }
+    return ClaimFile(claims, beside)
 
 
-def below_claim(
-    selection: Selection,
-    quantity: Quantity,
-    lower: Sequence[str],
-    upper: Sequence[str],
-    *,
-    claim: str,
-    source: str,
-    said: str,
-) -> Comparison:
-    """Judge that a quantity of each of the ``lower`` methods is below that of each of the ``upper`` ones."""
-    methods = [*lower, *upper]
+def compared(figure: str, subject: Subject) -> list[Comparison]:
+    """Judge everything claimed about a figure, and what stands beside it.
 
-    def measured() -> tuple[Interval, str]:
-        samples = {method: quantity.of(selection, method) for method in methods}
-        pairs = [difference(samples[left], samples[right]) for left in lower for right in upper]
-        return all_of([interval(pair) for pair in pairs]), listed(samples)
-
-    return ordering_claim(selection, claim, source, said, methods, measured)
-
-
-def bound_claim(
-    selection: Selection,
-    quantity: Quantity,
-    method: str,
-    bound: float,
-    *,
-    above: bool,
-    claim: str,
-    source: str,
-    said: str,
-) -> Comparison:
-    """Judge that a method's quantity is above (or below) a bound.
-
-    That it is above in runs shorter than the paper's says nothing: it has not got there yet.
+    Raises:
+        UserError: a claim names something that the figure does not have; or a run cannot be read.
     """
-
-    def measured() -> tuple[Interval, str]:
-        ours = quantity.of(selection, method)
-        sign = -1 if above else 1
-        found = interval(ours.transformed(sign, -sign * bound))
-        if above and selection.steps < selection.paper_steps and found.high < 0:
-            found = Interval(found.low, math.inf)
-        return found, listed({method: ours})
-
-    if not selection.same_task:
-        return not_run(selection, claim, source, said)
-    return ordering_claim(selection, claim, source, said, [method], measured)
+    file = claim_file()
+    rows = [row for claim in file.claims if claim.figure == figure for row in all_rows(claim.id, claim.parts, subject)]
+    return rows + all_rows(f"beside {figure}", file.beside.get(figure, ()), subject)
 
 
-def bound_claims(
-    selection: Selection, quantity: Quantity, numbers: Mapping[str, Number], *, above: bool
-) -> list[Comparison]:
-    """Judge published bounds on a quantity, e.g. ``> 95``, one claim a method."""
-    rows = []
-    for method, bound in numbers.items():
-        said = bound.said or f"{'>' if above else '<'} {number(bound.value)}"
-        claim = f"{title(method)}: {quantity.words}: {said}"
-        rows.append(
-            bound_claim(
-                selection, quantity, method, bound.value, above=above, claim=claim, source=bound.source, said=said
-            )
-        )
-    return rows
+def all_rows(where: str, rules: Iterable[Rule], subject: Subject) -> list[Comparison]:
+    """Judge each rule on each of its panels; a mistake names the claim."""
+    try:
+        return [row for rule in rules for panel in rule.on(subject) for row in rule.rows(subject, panel)]
+    except UnknownNameError as error:
+        raise mistake(where, str(error)) from error
 
 
-def lowest_claim(
-    selection: Selection,
-    quantity: Quantity,
-    leader: str,
-    others: Sequence[str],
-    *,
-    claim: str,
-    source: str,
-    said: str,
-) -> Comparison:
-    """Judge that a method's quantity is the lowest.
-
-    Against those of the others that have runs: where one has none, the claim can fail but not hold.
-    """
-    there = [method for method in others if selection.has([method])]
-
-    def measured() -> tuple[Interval, str]:
-        samples = {method: quantity.of(selection, method) for method in [leader, *there]}
-        found = all_of([interval(difference(samples[leader], samples[method])) for method in there])
-        if len(there) < len(others):
-            found = Interval(found.low, math.inf)
-        return found, listed(samples)
-
-    if not there:
-        return not_run(selection, claim, source, said)
-    return ordering_claim(selection, claim, source, said, [leader, *there], measured)
+def _claim(entry: Any) -> Claim:
+    where = str(entry.get("id", entry)) if isinstance(entry, dict) else str(entry)
+    keys = {each.name for each in fields(Claim)}
+    _check_keys(where, entry, keys, keys)
+    texts = {key: _text(where, key, value) for key, value in entry.items() if key != "parts"}
+    if not isinstance(entry["parts"], list) or not entry["parts"]:
+        raise mistake(where, "parts: found none; a claim has a list of one or more")
+    return Claim(parts=tuple(_rule(where, part, texts["source"]) for part in entry["parts"]), **texts)
 
 
-def listed(samples: Mapping[str, Sample]) -> str:
-    """Return the methods' numbers in a row."""
-    return ", ".join(f"{title(method)} {number(sample.estimate)}" for method, sample in samples.items())
+def _rule(where: str, entry: Any, source: str = "") -> Rule:
+    """Return a rule; its source is the claim's where it has none of its own and takes one."""
+    name = entry.get("rule") if isinstance(entry, Mapping) else entry
+    if name not in RULES:
+        raise mistake(where, f"rule: {name!r} is unknown; there are {', '.join(RULES)}")
+    kind = RULES[name]
+    known = {each.name: each for each in fields(kind)}
+    given = {key: value for key, value in entry.items() if key != "rule"}
+    if source and "source" in known:
+        given.setdefault("source", source)
+    _check_keys(where, given, set(known), {key for key, each in known.items() if each.default is MISSING})
+    hints = get_type_hints(kind)
+    allowed = {"claim": kind.placeholders, "numbers": frozenset({"panel"})}
+    for key in allowed:
+        _check_placeholders(where, key, given.get(key, ""), allowed[key])
+    try:
+        return kind(**{key: _value(where, key, value, hints[key]) for key, value in given.items()})
+    except ValueError as error:
+        raise mistake(where, str(error)) from error
 
 
-def not_run(selection: Selection, claim: str, source: str, said: float | str) -> Comparison:
-    """Return a claim that no run speaks to."""
-    return Comparison(claim, source, said, None, None, None, 0, None, Verdict.NOT_RUN, selection.command)
+def _value(where: str, key: str, value: Any, hint: Any) -> Any:
+    """Return a field's value as its rule has it: a text, a number, or several texts, of which one may stand alone."""
+    if hint is str:
+        return _text(where, key, value)
+    if hint == float | None:
+        if not isinstance(value, int | float):
+            raise mistake(where, f"{key}: {value!r} is not a number")
+        return float(value)
+    return tuple(_text(where, key, each) for each in (value if isinstance(value, list) else [value]))
 
 
-def _row(
-    selection: Selection,
-    claim: str,
-    methods: Sequence[str],
-    source: str,
-    said: float | str,
-    ours: float | str,
-    judgement: Judgement,
-    n: int,
-    *,
-    se: float | None = None,
-) -> Comparison:
-    low, high = (end if math.isfinite(end) else None for end in (judgement.low, judgement.high))
-    preset = selection.presets(methods)
-    return Comparison(claim, source, said, ours, low, high, n, preset, judgement.verdict, selection.command, se)
+def _text(where: str, key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise mistake(where, f"{key}: {value!r} is not a text")
+    return value
+
+
+def _check_placeholders(where: str, key: str, value: Any, allowed: frozenset[str]) -> None:
+    try:
+        found = [name for _, name, _, _ in Formatter().parse(str(value)) if name is not None]
+    except ValueError as error:
+        raise mistake(where, f"{key}: {value!r}: {error}") from error
+    for name in found:
+        if name not in allowed:
+            known = ", ".join(f"{{{each}}}" for each in sorted(allowed))
+            raise mistake(where, f"{key}: {{{name}}} is unknown; there are {known}")
+
+
+def _check_keys(where: str, entry: Any, known: set[str], needed: set[str]) -> None:
+    if not isinstance(entry, Mapping):
+        raise mistake(where, f"{entry!r} is not a set of keys ({', '.join(sorted(known))})")
+    for key in entry:
+        if key not in known:
+            raise mistake(where, f"{key}: unknown key; there are {', '.join(sorted(known))}")
+    missing: Sequence[str] = sorted(needed - set(entry))
+    if missing:
+        raise mistake(where, f"{missing[0]}: missing")
+
+
+def mistake(where: str, words: str) -> UserError:
+    """Return an error that names the file and the claim."""
+    return UserError(f"figures/{_FILE.name}: {where}: {words}")

@@ -4,22 +4,22 @@ Errors are those after a step's update (arXiv 2604.06159, section 3).
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from common.statistics import Interval, Sample, all_of, compare_curves, difference, interval, mean_between, steps_to
+from common.statistics import Sample, compare_curves, mean_between, steps_to
 from common.statistics.curves import Array
-from figures.claims import Quantity, below_claim, listed, ordering_claim, value_claim, value_claims
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.quantities import Derived, Measurable, Quantity
+from figures.rules import Subject
 from figures.selection import Selection, require_runs, select
 from figures.style import METHODS as LOOKS
 from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, power_axis, styled
-from figures.variants import title
 
 TITLE = "Fig. 3: multi-context bandit with exact gradients"
 METHODS = ("ce", "tpo", "grpo", "dg", "pg")
@@ -28,13 +28,7 @@ _NUMBERS = published_figure("fig03")
 _THRESHOLD = 0.01
 _LOWEST_SHOWN = 1e-8
 """Below it float32 rounding is all there is to see."""
-_EARLY = 99
-"""Last step of what is called the first transient."""
 _ACTIONS = 10
-
-_STEPS = Quantity("steps to 1 % error", "error", steps_to(_THRESHOLD))
-_FINAL = Quantity("final error (%)", "error", scale=100)
-_WITH_EPSILON = Quantity("final misalignment (1 − cos, norms with ε = 1e-12)", "misalignment_epsilon")
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -97,93 +91,13 @@ def _draw_weights(axis: Axes) -> None:
     axis.set_ylabel("β(p) (log scale)")
 
 
-def compare(store: RunStore) -> list[Comparison]:
-    """Judge the paper's claims and the artefact's numbers."""
-    (selection,) = chosen(store)
-    return [
-        *_orderings(selection),
-        _closest(selection),
-        *_transient(selection),
-        *value_claims(selection, _STEPS, _NUMBERS.artefact["steps_to_1pct"]),
-        *value_claims(selection, _FINAL, _NUMBERS.artefact["final_error"]),
-        *value_claims(selection, _WITH_EPSILON, _NUMBERS.artefact["final_misalignment"]),
-    ]
+def _distance_to_ce(selection: Selection, method: str) -> Sample:
+    """Return the mean over the steps of how far log10 of a method's error is from that of CE's."""
 
-
-def _orderings(selection: Selection) -> list[Comparison]:
-    """CE first, TPO next, PG last: by steps to 1 % and by final error."""
-    rows = []
-    for quantity, first, last in ((_STEPS, "first", "last"), (_FINAL, "lowest", "highest")):
-        for lower, upper, said, source in (
-            (["ce"], METHODS[1:], f"CE {first}", "Fig. 3, text"),
-            (["tpo"], METHODS[2:], "TPO next", "Fig. 3, text"),
-            (METHODS[:-1], ["pg"], f"PG {last}", "Fig. 3, read off the figure"),
-        ):
-            claim = f"{said}: {quantity.words}"
-            rows.append(below_claim(selection, quantity, lower, upper, claim=claim, source=source, said=said))
-    return rows
-
-
-def _closest(selection: Selection) -> Comparison:
-    """Judge that TPO's error stays closest to CE's."""
-    others = [method for method in METHODS if method not in ("ce", "tpo")]
-
-    def distance(_: Array, left: Array, right: Array) -> Array:
+    def of(_: Array, left: Array, right: Array) -> Array:
         return np.abs(np.log10(left) - np.log10(right)).mean(axis=-1)
 
-    def measured() -> tuple[Interval, str]:
-        oracle = selection.resampled("ce", "error")
-        samples = {
-            method: compare_curves(selection.resampled(method, "error"), oracle, distance)
-            for method in ("tpo", *others)
-        }
-        gaps = [interval(difference(samples["tpo"], samples[method])) for method in others]
-        return all_of(gaps), listed(samples)
-
-    return ordering_claim(
-        selection,
-        "TPO is the closest to CE: mean distance |log10 error − log10 CE's error| over the steps",
-        "Fig. 3, text",
-        "TPO closest",
-        METHODS,
-        measured,
-    )
-
-
-def _transient(selection: Selection) -> list[Comparison]:
-    """GRPO and DG lead TPO at first only: at first by the error itself, and TPO passes them for good later."""
-    early = Quantity(f"mean error (%) of steps 0–{_EARLY}", "error", mean_between(0, _EARLY), scale=100)
-    rows = []
-    for method, published in _NUMBERS.artefact["tpo_passes"].items():
-        name = title(method)
-        rows += [
-            below_claim(
-                selection,
-                early,
-                [method],
-                ["tpo"],
-                claim=f"{name} is ahead of TPO at first: {early.words}",
-                source="Fig. 3, text",
-                said=f"{name} ahead",
-            ),
-            below_claim(
-                selection,
-                _FINAL,
-                ["tpo"],
-                [method],
-                claim=f"{name} is ahead of TPO at first only: {_FINAL.words}",
-                source="Fig. 3, text",
-                said="TPO ahead",
-            ),
-            value_claim(
-                selection,
-                f"step from which TPO stays ahead of {name}",
-                ["tpo", method],
-                published,
-                partial(_passing, selection, method),
-            ),
-        ]
-    return rows
+    return compare_curves(selection.resampled(method, "error"), selection.resampled("ce", "error"), of)
 
 
 def _passing(selection: Selection, method: str) -> Sample:
@@ -194,3 +108,26 @@ def _passing(selection: Selection, method: str) -> Sample:
         return np.where(below_ever_after.any(axis=-1), steps[below_ever_after.argmax(axis=-1)], np.inf)
 
     return compare_curves(selection.resampled("tpo", "error"), selection.resampled(method, "error"), of)
+
+
+_QUANTITIES: dict[str, Measurable] = {
+    "steps": Quantity("steps to 1 % error", "error", steps_to(_THRESHOLD)),
+    "final": Quantity("final error (%)", "error", scale=100),
+    "early": Quantity("mean error (%) of steps 0–99", "error", mean_between(0, 99), scale=100),
+    "final_epsilon": Quantity("final misalignment (1 − cos, norms with ε = 1e-12)", "misalignment_epsilon"),
+    "distance": Derived(
+        "mean distance |log10 error − log10 CE's error| over the steps", _distance_to_ce, beside=("ce",)
+    ),
+    "passing": Derived("step from which TPO stays ahead", _passing, beside=("tpo",)),
+}
+
+
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    (selection,) = chosen(store)
+    return Subject({"all": selection}, _QUANTITIES, _NUMBERS)
+
+
+def compare(store: RunStore) -> list[Comparison]:
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig03", subject(store))

@@ -25,13 +25,14 @@ from common.statistics import (
     resample,
     steps_to,
 )
-from figures.claims import Quantity, below_claim, ordering_claim, value_claim, value_claims
+from figures.claims import compared
 from figures.comparison import Comparison, number
 from figures.published import published_figure
+from figures.quantities import ABSENT, Derived, Measurable, Quantity
+from figures.rules import Subject
 from figures.selection import Selection, require_runs, select
 from figures.style import METHODS as LOOKS
 from figures.style import draw_curve, finish, mark_level, new_figure, percent_axis, styled
-from figures.variants import title
 
 TITLE = "Fig. 4: MNIST contextual bandit"
 METHODS = ("ce", "tpo", "dg", "pg", "grpo", "group_pg")
@@ -40,12 +41,8 @@ _NUMBERS = published_figure("fig04")
 _THRESHOLD = 0.05
 _MECHANISM_STEP = 2200
 _BINS = ("[0, ¼)", "[¼, ½)", "[½, ¾)", "[¾, 1]")
-_BANDIT_METHODS = METHODS[1:]
 _WITH_SURPLUS = ("tpo", "dg")  # that of PG and Group PG is 0, of whatever policy
 """GRPO's update depends on the whole batch, CE's on no reward."""
-
-_UPDATES = Quantity("updates to 5 % test error", "error", steps_to(_THRESHOLD))
-_FINAL = Quantity("final test error (%)", "error", scale=100)
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -103,99 +100,30 @@ def _shown_step(selection: Selection) -> int:
     return min(_MECHANISM_STEP, selection.steps)
 
 
-def compare(store: RunStore) -> list[Comparison]:
-    """Judge the paper's claims and the artefact's numbers."""
-    (selection,) = chosen(store)
-    return [
-        *_speed(selection),
-        *value_claims(selection, _FINAL, _NUMBERS.paper["final_error"]),
-        *_mechanism(selection),
-        *value_claims(selection, _UPDATES, _NUMBERS.artefact["updates_to_5pct"]),
-        *value_claims(selection, _FINAL, _NUMBERS.artefact["final_error"]),
-    ]
-
-
-def _speed(selection: Selection) -> list[Comparison]:
-    """Updates to 5 % error, and that TPO needs the fewest."""
-    rows = [
-        value_claim(
-            selection,
-            f"{title(method)}: {_UPDATES.words} (labelled {published.value - 200:,.0f} on the paper's axis)",
-            [method],
-            published,
-            partial(_UPDATES.of, selection, method),
-        )
-        for method, published in _NUMBERS.paper["updates_to_5pct"].items()
-    ]
-    slower = [method for method in _BANDIT_METHODS if method != "tpo"]
-    first = below_claim(
-        selection,
-        _UPDATES,
-        ["tpo"],
-        slower,
-        claim=f"TPO is the first bandit method: {_UPDATES.words}",
-        source="Fig. 4, text",
-        said="TPO first",
-    )
-    return [*rows, first]
-
-
-def _mechanism(selection: Selection) -> list[Comparison]:
-    """The surplus by bin: its values, that TPO's rises, that DG's is nowhere positive."""
-    rows = []
-    for method in ("tpo", "dg"):
-        for index, bounds in enumerate(_BINS):
-            rows.append(
-                value_claim(
-                    selection,
-                    f"{title(method)}: surplus at confusion in {bounds} after {_MECHANISM_STEP:,} updates",
-                    [method],
-                    _NUMBERS.paper[f"surplus_{index}"][method],
-                    partial(_surplus, selection, method, index),
-                )
-            )
-    return [
-        *rows,
-        ordering_claim(
-            selection,
-            "TPO's surplus rises with the confusion: each bin less the next is below 0",
-            "Fig. 4b, text",
-            "rises",
-            ["tpo"],
-            partial(_rising, selection),
-        ),
-        ordering_claim(
-            selection,
-            "DG's surplus is nowhere positive: the largest bin is below 0",
-            "Fig. 4b, text",
-            "≤ 0",
-            ["dg"],
-            partial(_not_positive, selection),
-        ),
-    ]
-
-
-def _surplus(selection: Selection, method: str, index: int) -> Sample | None:
-    """Return the mean surplus in a bin over the seeds that fill it, or None where none does."""
+def _surplus(selection: Selection, method: str, *, index: int) -> Sample:
+    """Return the mean surplus in a bin over the seeds that fill it."""
     curves = selection.curves(method, f"surplus_{index}").at(_MECHANISM_STEP)
-    return measure(resample(curves), FINAL) if curves.seeds else None
+    return measure(resample(curves), FINAL) if curves.seeds else ABSENT
 
 
-def _filled_bins(selection: Selection, method: str) -> dict[int, Sample]:
+def _filled_bins(selection: Selection, method: str) -> list[Sample]:
     """Return the surplus in the bins that most seeds fill."""
-    samples = {index: _surplus(selection, method, index) for index in range(len(_BINS))}
-    enough = selection.seeds([method]) / 2
-    return {index: sample for index, sample in samples.items() if sample is not None and sample.n >= enough}
+    samples = [_surplus(selection, method, index=index) for index in range(len(_BINS))]
+    return [sample for sample in samples if sample.n >= selection.seeds([method]) / 2]
 
 
-def _rising(selection: Selection) -> tuple[Interval, str]:
-    filled = list(_filled_bins(selection, "tpo").values())
+def _rising(selection: Selection, methods: Sequence[str]) -> tuple[Interval, str]:
+    """Find that each bin's surplus is below the next one's."""
+    (method,) = methods
+    filled = _filled_bins(selection, method)
     steps = [interval(difference(low, high)) for low, high in itertools.pairwise(filled)]
     return _largest(steps), _values(filled)
 
 
-def _not_positive(selection: Selection) -> tuple[Interval, str]:
-    filled = list(_filled_bins(selection, "dg").values())
+def _not_positive(selection: Selection, methods: Sequence[str]) -> tuple[Interval, str]:
+    """Find that no bin's surplus is above 0."""
+    (method,) = methods
+    filled = _filled_bins(selection, method)
     return _largest([interval(sample) for sample in filled]), _values(filled)
 
 
@@ -205,3 +133,26 @@ def _largest(intervals: Sequence[Interval]) -> Interval:
 
 def _values(samples: Sequence[Sample]) -> str:
     return ", ".join(number(sample.estimate) for sample in samples) or "not in these runs"
+
+
+_QUANTITIES: dict[str, Measurable] = {
+    "updates": Quantity("updates to 5 % test error", "error", steps_to(_THRESHOLD)),
+    "final": Quantity("final test error (%)", "error", scale=100),
+    **{
+        f"surplus_{index}": Derived(
+            f"surplus at confusion in {bounds} after {_MECHANISM_STEP:,} updates", partial(_surplus, index=index)
+        )
+        for index, bounds in enumerate(_BINS)
+    },
+}
+
+
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    (selection,) = chosen(store)
+    return Subject({"all": selection}, _QUANTITIES, _NUMBERS, {"rising": _rising, "not_positive": _not_positive})
+
+
+def compare(store: RunStore) -> list[Comparison]:
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig04", subject(store))

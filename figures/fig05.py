@@ -1,22 +1,18 @@
 """Fig. 5 and Table 1: a reward for every token, groups of next tokens, over the size of the vocabulary."""
 
+from functools import partial
+
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.quantities import Derived
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import DENSE_TICKS, draw_panels
-from figures.sequences import (
-    DENSE,
-    Panel,
-    leads,
-    published_claims,
-    runner_up_ratio,
-    selections,
-    steps_to_one_percent,
-    swept,
-)
+from figures.sequences import DENSE, Panel, by_key, ratio_to_next, selections, steps_to_one_percent, swept
 
 TITLE = "Fig. 5, Table 1: dense reward, over the size of the vocabulary"
 VOCABULARIES = (2, 4, 8, 16)
@@ -50,14 +46,13 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    steps = steps_to_one_percent(" at {place}")
+    ratio = Derived(steps.words, partial(ratio_to_next, quantity=steps), _METHODS)
+    return Subject(by_key(store, _PANELS), {"steps": steps, "ratio": ratio}, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge Table 1's numbers, and who is first."""
-    rows = []
-    for panel, selection in zip(_PANELS, chosen(store), strict=True):
-        steps = steps_to_one_percent(f" at {panel.place}")
-        rows += [
-            *published_claims(selection, [steps], _NUMBERS, f"steps_to_1pct_{panel.key}"),
-            leads(selection, steps, "tpo_token", "Table 1", "TPO first"),
-            runner_up_ratio(selection, steps, "tpo_token", _NUMBERS.paper[f"ratio_{panel.key}"]["tpo_token"]),
-        ]
-    return rows
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig05", subject(store))

@@ -4,16 +4,19 @@ The paper does not say at which level its Fig. 6 is; Table 2 is at the level of 
 interactions would change nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import DENSE_TICKS, draw_panels
-from figures.sequences import DENSE, Panel, by_target, leads, own_or_empty, selections, steps_to_one_percent
+from figures.sequences import DENSE, Panel, by_key, by_target, own_or_empty, steps_to_one_percent
 
 TITLE = "Fig. 6: dense rewards, groups of completions"
 
@@ -29,27 +32,28 @@ _INTERACTION = replace(
     _PROMPT,
     settings={**DENSE, "matching": "interaction"},
     place="interaction-matched",
+    key="interaction",
     overrides="level=sequence matching=interaction",
 )
 
 
 def chosen(store: RunStore) -> list[Selection]:
     """Return the runs that the figure shows, a selection a panel."""
-    return [each for row in _rows(store) for each in row]
+    return [each for row in _rows(store) for each in row.values()]
 
 
-def _rows(store: RunStore) -> list[list[Selection]]:
+def _rows(store: RunStore) -> list[dict[str, Selection]]:
     """Return the panels that have runs of completions' groups, by reward and matching."""
-    prompt = [[_with_groups(each) for each in selections(store, row)] for row in by_target(_PROMPT)]
-    interaction = [
-        [own_or_empty(_with_groups(each)) for each in selections(store, row)] for row in by_target(_INTERACTION)
-    ]
-    return [row for pair in zip(prompt, interaction, strict=True) for row in pair]
+    prompt = [_grouped(by_key(store, row)) for row in by_target(_PROMPT)]
+    interaction = [_grouped(by_key(store, row)) for row in by_target(_INTERACTION)]
+    own = [{key: own_or_empty(each) for key, each in row.items()} for row in interaction]
+    return [row for pair in zip(prompt, own, strict=True) for row in pair]
 
 
-def _with_groups(selection: Selection) -> Selection:
-    """Return the panel, or it without runs if all it has are methods without groups: ``fig06`` shows these too."""
-    return selection if {"tpo", "grpo", "grpo_no_kl"} & set(selection.runs) else selection.without_runs()
+def _grouped(row: Mapping[str, Selection]) -> dict[str, Selection]:
+    """Return the panels, those without runs if all they have are methods without groups: ``fig06`` shows these too."""
+    grouped = {"tpo", "grpo", "grpo_no_kl"}
+    return {key: each if grouped & set(each.runs) else each.without_runs() for key, each in row.items()}
 
 
 def draw(store: RunStore) -> Figure:
@@ -62,7 +66,7 @@ def draw(store: RunStore) -> Figure:
         "fig06_sequence",
         "dense_variants with level=sequence",
         TITLE,
-        _rows(store),
+        [list(row.values()) for row in _rows(store)],
         store,
         metric="error",
         label="1 − mean reward (log scale)",
@@ -71,9 +75,12 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    panels = {key: each for row in _rows(store) for key, each in row.items()}
+    return Subject(panels, {"steps": steps_to_one_percent(", {place}")}, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge that TPO is the first."""
-    return [
-        leads(each, steps_to_one_percent(f", {each.place}"), "tpo", "Fig. 6, level not stated", "TPO first")
-        for each in chosen(store)
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig06_sequence", subject(store))

@@ -18,20 +18,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from common.runs.store import RunStore
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import TERMINAL_TICKS, draw_panels, error_label
 from figures.sequences import (
+    AT_PLACE,
     Panel,
     beside_the_paper,
+    by_key,
     final,
     has_own_runs,
-    leads,
     lengths_in,
     own_or_empty,
-    published_claims,
-    selected,
     selections,
     steps_to_half,
     swept,
@@ -118,19 +119,16 @@ def _read_published() -> dict[str, Any]:
     return dict(yaml.safe_load(_PUBLISHED_RUN.read_text(encoding="utf-8")))
 
 
-def compare(store: RunStore) -> list[Comparison]:
-    """Judge Table 3's numbers, and that TPO is the first and the lowest at each length."""
-    rows = []
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
     prompt, interaction = _panels(store)
-    for panel in [*prompt, *interaction]:
-        selection = selected(store, panel)
-        if panel.aside and panel in interaction and not has_own_runs(selection):
-            continue
-        at = f" at {panel.place}"
-        quantities = final("exact-match error", "exact_match_error", at=at)
-        rows += [
-            *published_claims(selection, quantities, _NUMBERS, f"error_{panel.key}"),
-            leads(selection, quantities[-1], "tpo", "Table 3", "TPO lowest"),
-            leads(selection, steps_to_half("exact_match_error", at), "tpo", "Fig. 1b, Fig. 7", "TPO first"),
-        ]
-    return rows
+    panels = by_key(store, [*prompt, *(panel for panel in interaction if not panel.aside)])
+    others = by_key(store, [panel for panel in interaction if panel.aside])
+    panels |= {key: each for key, each in others.items() if has_own_runs(each)}
+    errors = final("exact-match error", "exact_match_error", at=AT_PLACE)
+    return Subject(panels, {**errors, "steps_to_half": steps_to_half("exact_match_error", AT_PLACE)}, _NUMBERS)
+
+
+def compare(store: RunStore) -> list[Comparison]:
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig07", subject(store))

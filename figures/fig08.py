@@ -3,13 +3,13 @@
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from figures.claims import bound_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import TERMINAL_TICKS, draw_panels, error_label
-from figures.sequences import Panel, final, leads, lengths_in, published_claims, selected, selections
-from figures.variants import title
+from figures.sequences import AT_PLACE, Panel, by_key, final, lengths_in, selections
 
 TITLE = "Fig. 8: anchor and target, terminal reward"
 LENGTHS = (7, 8, 10)
@@ -43,28 +43,12 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    panels = by_key(store, lengths_in(store, _PANEL, LENGTHS))
+    return Subject(panels, final("exact-match error", "exact_match_error", at=AT_PLACE), _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the printed numbers, that TPO is the lowest, and what the text says of every ablation."""
-    rows = []
-    for panel in lengths_in(store, _PANEL, LENGTHS):
-        selection = selected(store, panel)
-        quantities = final("exact-match error", "exact_match_error", at=f" at {panel.place}")
-        rows += [
-            *published_claims(selection, quantities, _NUMBERS, f"error_{panel.key}"),
-            leads(selection, quantities[-1], "tpo", "Fig. 8", "TPO lowest"),
-        ]
-        for method, bound in _NUMBERS.at("above", f"ablations_{panel.key}").items():
-            claim = f"every ablation is above {bound.value:g} %, {title(method)} too: {quantities[-1].words}"
-            rows.append(
-                bound_claim(
-                    selection,
-                    quantities[-1],
-                    method,
-                    bound.value,
-                    above=True,
-                    claim=claim,
-                    source=bound.source,
-                    said=f"> {bound.value:g}",
-                )
-            )
-    return rows
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig08", subject(store))

@@ -5,13 +5,14 @@ from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
 from common.statistics import mean_of_last, steps_up_to
-from figures.claims import Quantity, below_claim, value_claims
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.language import Panel, selected
 from figures.published import published_figure
+from figures.quantities import Quantity
+from figures.rules import Subject
 from figures.selection import Selection, require_runs
 from figures.style import draw_curve, finish, new_grid, styled
-from figures.variants import title
 
 TITLE = "Fig. 9: language models with verifiable rewards"
 
@@ -34,7 +35,11 @@ _COLUMNS = (
     ("held-out answers in the format", "test_formatted", True),
     ("tokens a completion", "length", False),
 )
-_LAST = 5
+_QUANTITIES = {
+    "accuracy": Quantity("held-out accuracy at the end, {place}", "test_accuracy"),
+    "steps_to_half": Quantity("updates to 50 % held-out accuracy, {place}", "test_accuracy", steps_up_to(0.5)),
+    "reward": Quantity("mean reward at the end, {place}", "reward", mean_of_last(5)),
+}
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -72,29 +77,12 @@ def _draw(axis: Axes, selection: Selection, metric: str, points: bool) -> None:
     axis.set_ylim(*((0, 1) if metric != "length" else (0, None)))
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    panels = {f"{panel.task}_{panel.model}": selected(store, panel) for panel in _PAPER_PANELS}
+    return Subject(panels, _QUANTITIES, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge what the paper says of its six pairs of runs, and TPO against GRPO on the others that have runs."""
-    rows = []
-    for panel in (*_PAPER_PANELS, *_OWN_PANELS[:1]):
-        selection = selected(store, panel)
-        metric = "test_accuracy" if panel.task in ("gsm8k", "chain_sum") else "reward"
-        words = "held-out accuracy" if metric == "test_accuracy" else "mean reward"
-        statistic = mean_of_last(1 if metric == "test_accuracy" else _LAST)
-        end = Quantity(f"{words} at the end, {selection.place}", metric, statistic)
-        rows += value_claims(selection, end, _NUMBERS.at("paper", f"{panel.task}_{panel.model}"))
-        if panel == _PAPER_PANELS[0]:
-            rows.append(_sooner(selection))
-    return rows
-
-
-def _sooner(selection: Selection) -> Comparison:
-    half = Quantity(f"updates to 50 % held-out accuracy, {selection.place}", "test_accuracy", steps_up_to(0.5))
-    return below_claim(
-        selection,
-        half,
-        ["tpo"],
-        ["grpo_no_kl"],
-        claim=f"{title('tpo')} needs fewer {half.words}",
-        source="Fig. 9, text",
-        said="about 10 updates fewer",
-    )
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig09", subject(store))

@@ -1,5 +1,6 @@
 """Fig. 10: how large the gradients are, and how much an update weighs completions that succeed and that fail."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,14 +9,15 @@ from matplotlib.figure import Figure
 from common.runs.store import RunStore
 from common.statistics import Interval, Sample, Statistic, difference, interval, mean_of_last, measure, resample
 from common.statistics.curves import Array
-from figures.claims import Quantity, lowest_claim, ordering_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.quantities import Quantity
+from figures.rules import Subject
 from figures.selection import Selection, require_runs
 from figures.sequence_drawing import draw_smoothed
-from figures.sequences import MECHANISM, Panel, final, published_claims, selected
+from figures.sequences import MECHANISM, Panel, final, selected
 from figures.style import BESIDE_OTHERS, finish, new_figure, power_axis, styled
-from figures.variants import title
 
 TITLE = "Fig. 10: gradient norms, weights of winners and losers"
 SMOOTHED = 50
@@ -39,6 +41,7 @@ _FADED = Quantity(
     "gradient_norm",
     Statistic(_end_over_peak, linear=False),
 )
+_QUANTITIES = {**final("exact-match error"), "faded": _FADED}
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -82,36 +85,21 @@ def _range(selection: Selection, methods: list[str]) -> tuple[float, float]:
     return min(values, default=1) / 2, max(values, default=1) * 2
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, _QUANTITIES, _NUMBERS, {"prefers_winners": _prefers_winners})
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the number in the text, and what is to be expected of a gradient that is p − q."""
-    (selection,) = chosen(store)
-    others = [method for method in _METHODS if not method.startswith("tpo")]
-    return [
-        *published_claims(selection, final("exact-match error"), _NUMBERS, "error"),
-        lowest_claim(
-            selection,
-            _FADED,
-            "tpo_4_epochs",
-            others,
-            claim=f"TPO's gradient fades the most: {_FADED.words}",
-            source="Fig. 10a, expected",
-            said="TPO lowest",
-        ),
-        *(_prefers_winners(selection, method) for method in _WEIGHING),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig10", subject(store))
 
 
-def _prefers_winners(selection: Selection, method: str) -> Comparison:
-    """Judge that a completion that fails weighs less than one that succeeds, while few do."""
-
-    def measured() -> tuple[Interval, str]:
-        high, low = (_early(selection, method, which) for which in ("winner", "loser"))
-        return interval(difference(low, high)), f"winners {high.estimate / low.estimate:.3g} times as much"
-
-    claim = (
-        f"{title(method)}: losers weigh less than winners while these are rare, mean of the first {SMOOTHED} episodes"
-    )
-    return ordering_claim(selection, claim, "Fig. 10b, expected", "winners more", [method], measured)
+def _prefers_winners(selection: Selection, methods: Sequence[str]) -> tuple[Interval, str]:
+    """Find that a method's completions that fail weigh less than those that succeed, while few do."""
+    (method,) = methods
+    high, low = (_early(selection, method, which) for which in ("winner", "loser"))
+    return interval(difference(low, high)), f"winners {high.estimate / low.estimate:.3g} times as much"
 
 
 def _early(selection: Selection, method: str, which: str) -> Sample:

@@ -4,9 +4,11 @@ from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
 from common.statistics import Statistic, value_at
-from figures.claims import Quantity, below_claim, value_claims
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.quantities import Quantity
+from figures.rules import Subject
 from figures.selection import Selection, require_runs
 from figures.sequence_drawing import draw_smoothed
 from figures.sequences import MECHANISM, Panel, selected
@@ -17,13 +19,15 @@ TITLE = "Fig. 11: groups in which all fail, prompts solved"
 _NUMBERS = published_figure("fig11")
 _PANEL = Panel("gradient_diagnostics", ("tpo", "grpo"), MECHANISM, _NUMBERS.seeds)
 _SMOOTHED = 10
-_AT_FIRST = Quantity("groups in which all fail (%), first episode", "all_fail", value_at(0), scale=100)
-_ON_AVERAGE = Quantity(
-    "groups in which all fail (%), mean of all episodes",
-    "all_fail",
-    Statistic(lambda _, means: means.mean(axis=-1), linear=True),
-    scale=100,
-)
+_QUANTITIES = {
+    "at_first": Quantity("groups in which all fail (%), first episode", "all_fail", value_at(0), scale=100),
+    "on_average": Quantity(
+        "groups in which all fail (%), mean of all episodes",
+        "all_fail",
+        Statistic(lambda _, means: means.mean(axis=-1), linear=True),
+        scale=100,
+    ),
+}
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -51,18 +55,11 @@ def draw(store: RunStore) -> Figure:
         return finish(figure, TITLE, [selection])
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, _QUANTITIES, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the share at the start, and that TPO leaves such groups behind sooner."""
-    (selection,) = chosen(store)
-    return [
-        *value_claims(selection, _AT_FIRST, _NUMBERS.paper["all_fail_at_first"]),
-        below_claim(
-            selection,
-            _ON_AVERAGE,
-            ["tpo"],
-            ["grpo"],
-            claim=f"TPO lower: {_ON_AVERAGE.words}",
-            source="Fig. 11, expected",
-            said="TPO lower",
-        ),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig11", subject(store))

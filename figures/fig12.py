@@ -3,12 +3,13 @@
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from figures.claims import below_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import draw_sweep
-from figures.sequences import MECHANISM, Panel, below_at_each, final, published_claims, selected
+from figures.sequences import MECHANISM, Panel, final, selected
 from figures.variants import GROUP_SIZES, group_label
 
 TITLE = "Fig. 12: candidates a group"
@@ -48,22 +49,11 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, final("exact-match error"), _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the printed numbers, TPO against GRPO at each K, and the largest K against the smallest."""
-    (selection,) = chosen(store)
-    quantities = final("exact-match error")
-    last = quantities[-1]
-    smallest, *_, largest = _LABELS["tpo"]
-    return [
-        *published_claims(selection, quantities, _NUMBERS, "error"),
-        *below_at_each(selection, last, _LABELS, [f"at K = {count}" for count in GROUP_SIZES], "Fig. 12"),
-        below_claim(
-            selection,
-            last,
-            [largest],
-            [smallest],
-            claim=f"TPO lower with K = {GROUP_SIZES[-1]} than with K = {GROUP_SIZES[0]}: {last.words}",
-            source="Fig. 12",
-            said=f"K = {GROUP_SIZES[-1]} lower",
-        ),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig12", subject(store))

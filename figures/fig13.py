@@ -3,12 +3,13 @@
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
-from figures.claims import below_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import LOW_TICKS, draw_panels, error_label
-from figures.sequences import MECHANISM, Panel, final, leads, published_claims, selected
+from figures.sequences import MECHANISM, Panel, final, selected
 
 TITLE = "Fig. 13: groups of equal scores left out"
 
@@ -41,21 +42,11 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, final("exact-match error"), _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the printed numbers and their order."""
-    (selection,) = chosen(store)
-    quantities = final("exact-match error")
-    last = quantities[-1]
-    return [
-        *published_claims(selection, quantities, _NUMBERS, "error"),
-        leads(selection, last, "tpo", "Fig. 13", "TPO lowest"),
-        below_claim(
-            selection,
-            last,
-            ["grpo"],
-            ["grpo_zv_masked"],
-            claim=f"masking makes GRPO worse: {last.words}",
-            source="Fig. 13",
-            said="GRPO lower",
-        ),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig13", subject(store))

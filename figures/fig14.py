@@ -4,12 +4,14 @@ from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
 from common.statistics import value_at
-from figures.claims import Quantity, below_claim, value_claims
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.quantities import Quantity
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import LOW_TICKS, draw_panels, error_label
-from figures.sequences import MECHANISM, Panel, final, published_claims, selected, steps_to_half
+from figures.sequences import MECHANISM, Panel, final, selected, steps_to_half
 from figures.style import BESIDE_OTHERS
 
 TITLE = "Fig. 14: one gradient epoch and four"
@@ -17,8 +19,11 @@ TITLE = "Fig. 14: one gradient epoch and four"
 _NUMBERS = published_figure("fig14")
 _PANEL = Panel("gradient_diagnostics", ("tpo_4_epochs", "tpo_1_epoch", "dg"), MECHANISM, _NUMBERS.seeds)
 _SMOOTHED = 10
-_EPISODE = 400
-_ON_THE_WAY = Quantity(f"exact-match error (%) at episode {_EPISODE}", "error", value_at(_EPISODE), scale=100)
+_QUANTITIES = {
+    **final("exact-match error"),
+    "on_the_way": Quantity("exact-match error (%) at episode 400", "error", value_at(400), scale=100),
+    "steps_to_half": steps_to_half("error"),
+}
 
 
 def chosen(store: RunStore) -> list[Selection]:
@@ -46,30 +51,11 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, _QUANTITIES, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the numbers on the way and in the end, that four epochs are faster, and that DG stays above."""
-    (selection,) = chosen(store)
-    quantities = final("exact-match error")
-    half = steps_to_half("error")
-    return [
-        *value_claims(selection, _ON_THE_WAY, _NUMBERS.paper["error_at_400"]),
-        *published_claims(selection, quantities, _NUMBERS, "error"),
-        below_claim(
-            selection,
-            half,
-            ["tpo_4_epochs"],
-            ["tpo_1_epoch"],
-            claim=f"TPO faster with four epochs than with one: {half.words}",
-            source="Fig. 14",
-            said="4 epochs sooner",
-        ),
-        below_claim(
-            selection,
-            quantities[-1],
-            ["tpo_4_epochs", "tpo_1_epoch"],
-            ["dg"],
-            claim=f"TPO below DG, with four epochs and with one: {quantities[-1].words}",
-            source="Fig. 14",
-            said="TPO lower",
-        ),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig14", subject(store))

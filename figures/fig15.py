@@ -3,11 +3,13 @@
 from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection
 from figures.sequence_drawing import draw_sweep
-from figures.sequences import MECHANISM, Panel, below_at_each, final, published_claims, selected
+from figures.sequences import MECHANISM, Panel, final, selected
 from figures.variants import EPOCHS, epochs_label
 
 TITLE = "Fig. 15: gradient epochs an episode"
@@ -43,12 +45,11 @@ def draw(store: RunStore) -> Figure:
     )
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    return Subject({"all": selected(store, _PANEL)}, final("exact-match error"), _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the printed numbers, and TPO against GRPO with as many epochs."""
-    (selection,) = chosen(store)
-    quantities = final("exact-match error")
-    places = [f"with {count} epoch{'s' if count > 1 else ''}" for count in EPOCHS]
-    return [
-        *published_claims(selection, quantities, _NUMBERS, "error"),
-        *below_at_each(selection, quantities[-1], _LABELS, places, "Fig. 15"),
-    ]
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig15", subject(store))

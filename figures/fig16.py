@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from common.runs.store import RunStore
-from figures.claims import below_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection, require_runs
 from figures.sequence_drawing import DENSE_TICKS, PAPER_KEY, PAPER_LOOK, draw_errors
-from figures.sequences import DENSE, Panel, final, published_claims, selections, steps_to_one_percent
+from figures.sequences import DENSE, Panel, by_key, final, selections, steps_to_one_percent
 from figures.style import METHODS as LOOKS
 from figures.style import MethodStyle, finish, key, new_grid, styled
 from figures.variants import TEMPERATURES, temperature_label
@@ -31,6 +32,7 @@ _PANELS = [
         {**DENSE, "level": level},
         _NUMBERS.seeds,
         place=f"groups of {words}",
+        key=level,
         overrides=f"level={level}",
     )
     for level, words in (("token", "next tokens"), ("sequence", "completions"))
@@ -95,24 +97,13 @@ def _draw_steps(axis: Axes, both: list[Selection]) -> list[Line2D]:
     return [*keys, PAPER_KEY]
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    at = ", {place}"
+    quantities = {"steps": steps_to_one_percent(at), **final("error", at=at)}
+    return Subject(by_key(store, _PANELS), quantities, _NUMBERS)
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge Table 5's numbers at both levels, and that high temperatures are slow."""
-    rows = []
-    for selection in chosen(store):
-        at = f", {selection.place}"
-        steps = steps_to_one_percent(at)
-        *low, high = _LABELS
-        rows += [
-            *published_claims(selection, [steps], _NUMBERS, "steps_to_1pct"),
-            *published_claims(selection, final("error", at=at), _NUMBERS, "error"),
-            below_claim(
-                selection,
-                steps,
-                [label for label in low if selection.has([label])] or low,
-                [high],
-                claim=f"slowest at the highest temperature: {steps.words}",
-                source="Table 5",
-                said=f"η = {TEMPERATURES[-1]:g} last",
-            ),
-        ]
-    return rows
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig16", subject(store))

@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 
 from common.runs.store import RunStore
 from common.statistics import Interval, Sample, difference, interval, mean_and_error
-from figures.claims import Quantity, below_claim, ordering_claim
+from figures.claims import compared
 from figures.comparison import Comparison
 from figures.published import published_figure
+from figures.rules import Subject
 from figures.selection import Selection, require_runs
 from figures.sequence_drawing import PAPER_KEY, PAPER_LOOK, TERMINAL_TICKS, draw_errors, error_label, lowest_tick
-from figures.sequences import DENSE, LAST, Panel, by_target, combined, final, published_claims, selected, selections
+from figures.sequences import DENSE, LAST, Panel, by_key, by_target, combined, final, selected, selections
 from figures.style import METHODS as LOOKS
 from figures.style import finish, new_grid, percent_axis, styled
 
@@ -88,49 +89,36 @@ def _draw_pairs(axis: Axes, shown: Sequence[Selection]) -> None:
     axis.set_title(f"dense rewards, mean of the last {LAST} episodes")
 
 
+def subject(store: RunStore) -> Subject:
+    """Return what the claims on this figure are judged by."""
+    at = ", {place}"
+    terminal = final("exact-match error", at=at)
+    quantities = {
+        **final("error", at=at),
+        "terminal_last_episode": terminal["last_episode"],
+        "terminal_final": terminal["final"],
+    }
+    dense = by_key(store, _DENSE)
+    panels = {_TERMINAL.key: selected(store, _TERMINAL), **dense, "dense": combined(list(dense.values()))}
+    return Subject(panels, quantities, _NUMBERS, {"worse_variants": _worse_variants})
+
+
 def compare(store: RunStore) -> list[Comparison]:
-    """Judge the printed numbers, that four epochs are worse, and in how many of the dense variants."""
-    terminal = selected(store, _TERMINAL)
-    quantities = final("exact-match error", at=", terminal reward")
-    rows = [
-        *published_claims(terminal, quantities, _NUMBERS, "error_terminal"),
-        _worse(terminal, quantities[-1]),
+    """Judge the figure's claims, and what stands beside them."""
+    return compared("fig17", subject(store))
+
+
+def _worse_variants(dense: Selection, methods: Sequence[str]) -> tuple[Interval, str]:
+    """Find in how many of the dense variants four epochs are worse; one of the paper's own pairs is tied."""
+    error = final("error")["final"]
+    pairs = [
+        difference(error.of(dense, four), error.of(dense, one))
+        for one, four in zip(methods[::2], methods[1::2], strict=True)
     ]
-    dense = selections(store, _DENSE)
-    for panel, selection in zip(_DENSE, dense, strict=True):
-        quantities = final("error", at=f", {panel.place}")
-        rows += [
-            *published_claims(selection, quantities, _NUMBERS, f"error_{panel.key}"),
-            _worse(selection, quantities[-1]),
-        ]
-    return [*rows, _count(dense)]
-
-
-def _worse(selection: Selection, quantity: Quantity) -> Comparison:
-    return below_claim(
-        selection,
-        quantity,
-        [_ONE],
-        [_FOUR],
-        claim=f"four epochs are worse than one: {quantity.words}",
-        source="Fig. 17",
-        said="1 epoch lower",
-    )
-
-
-def _count(dense: Sequence[Selection]) -> Comparison:
-    """Judge in how many of the dense variants four epochs are worse; one of the paper's own pairs is tied."""
-    everywhere = combined(dense)
-
-    def measured() -> tuple[Interval, str]:
-        pairs = [difference(*(final("error")[-1].of(each, method) for method in (_FOUR, _ONE))) for each in dense]
-        worse = sum(pair.estimate > 0 for pair in pairs)
-        draws = np.sum([pair.draws > 0 for pair in pairs], axis=0)
-        count = Sample(worse, draws.astype(np.float64), min(pair.n for pair in pairs))
-        return interval(count.transformed(-1, _AT_LEAST - 0.5)), f"{worse} of {len(pairs)}"
-
-    claim = f"four epochs are worse than one in {_AT_LEAST} or more of {len(dense)} dense variants"
-    return ordering_claim(everywhere, claim, "Fig. 17", f"{_AT_LEAST} of {len(dense)}", everywhere.methods, measured)
+    worse = sum(pair.estimate > 0 for pair in pairs)
+    draws = np.sum([pair.draws > 0 for pair in pairs], axis=0)
+    count = Sample(worse, draws.astype(np.float64), min(pair.n for pair in pairs))
+    return interval(count.transformed(-1, _AT_LEAST - 0.5)), f"{worse} of {len(pairs)}"
 
 
 _AT_LEAST = 7

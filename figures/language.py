@@ -90,6 +90,7 @@ def selected(store: RunStore, panel: Panel) -> Selection:
         place=panel.place,
         differences=[panel.aside] if panel.aside else _differences(runs, paper),
         same_task=not panel.aside,
+        in_paper=not panel.aside,
     )
 
 

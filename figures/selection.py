@@ -45,6 +45,7 @@ class Selection:
         place: str = "",
         differences: Sequence[str] = (),
         same_task: bool = True,
+        in_paper: bool = True,
     ) -> None:
         self.methods = tuple(methods)
         """Those that the panel is about, in the order in which it names them."""
@@ -64,6 +65,8 @@ class Selection:
         """Settings other than the steps that are not the paper's, in words."""
         self.same_task = same_task
         """Whether published numbers can be set against the runs: not if these solve another task than the paper's."""
+        self.in_paper = in_paper
+        """Whether the paper has such a panel."""
         self._curves: dict[tuple[str, str], SeedCurves] = {}
         self._resampled: dict[tuple[str, str], Resampled] = {}
 

@@ -16,11 +16,9 @@ from common import objectives
 from common.runs.identity import RunSpec
 from common.runs.store import RunStore, StoredRun
 from common.statistics import Sample, mean_of_last, steps_to
-from figures.claims import Quantity, below_claim, bound_claims, lowest_claim, value_claim, value_claims
-from figures.comparison import Comparison
-from figures.published import Number, PublishedFigure
+from figures.quantities import Quantity
 from figures.selection import Selection, SizeT, best_size
-from figures.variants import common_words, title, variant
+from figures.variants import common_words, variant
 from sequence_tasks.experiments import EXPERIMENTS, resolved
 from sequence_tasks.settings import SequenceTask
 from sequence_tasks.task import TARGETS
@@ -42,6 +40,8 @@ _NAMES = {each.name for each in fields(SequenceTask)}
 
 DENSE = {"reward": "bag_of_tokens", "episodes": 1000}
 """Settings of the tasks with a reward for every token."""
+AT_PLACE = " at {place}"
+"""In the words of a quantity."""
 MECHANISM = {"length": 8, "batch": 256, "candidates": 32}
 """Settings of the studies of the mechanism."""
 
@@ -60,7 +60,7 @@ class Panel:
     place: str = ""
     """What tells it from the figure's other panels."""
     key: str = ""
-    """The same for ``paper_numbers.yaml``."""
+    """The same for ``claims.yaml`` and ``paper_numbers.yaml``."""
     overrides: str = ""
     """What the command that makes its runs says besides the experiment."""
     told_by: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def by_target(panel: Panel) -> list[list[Panel]]:
                 panel,
                 settings={**panel.settings, "target": target, "reward": reward},
                 place=f"{_words(target)}, {_words(reward)}" + (f" ({panel.place})" if panel.place else ""),
-                key=f"{reward}_{target}",
+                key="_".join(filter(None, [f"{reward}_{target}", panel.key])),
                 overrides=f"{panel.overrides} task.target={target} task.reward={reward}",
             )
             for target in TARGETS
@@ -177,6 +177,11 @@ def selections(store: RunStore, panels: Iterable[Panel]) -> list[Selection]:
     return [selected(store, panel) for panel in panels]
 
 
+def by_key(store: RunStore, panels: Iterable[Panel]) -> dict[str, Selection]:
+    """Return the runs of each panel by its key."""
+    return {panel.key: selected(store, panel) for panel in panels}
+
+
 def selected(store: RunStore, panel: Panel) -> Selection:
     """Choose a panel's runs: all of one size, the paper's if any run has it, else the best smaller one.
 
@@ -198,6 +203,7 @@ def selected(store: RunStore, panel: Panel) -> Selection:
         place=panel.place,
         differences=[*differences, *([panel.aside] if panel.aside else [])],
         same_task=not panel.aside and size[-1] == panel.paper_size[-1],
+        in_paper=not panel.aside,
     )
 
 
@@ -269,12 +275,12 @@ def _read(root: Path, records: tuple[tuple[Path, int], ...]) -> dict[str, Stored
     return {run.key: run for run in RunStore(root).runs(TRACK, _EXPERIMENT) if run.blocks}
 
 
-def final(words: str, metric: str = "error", *, at: str = "") -> list[Quantity]:
+def final(words: str, metric: str = "error", *, at: str = "") -> dict[str, Quantity]:
     """Return a figure's final error, at the last episode and over the last few, in per cent."""
-    return [
-        Quantity(f"{words} (%) at the last episode{at}", metric, scale=100),
-        Quantity(f"{words} (%), mean of the last {LAST} episodes{at}", metric, mean_of_last(LAST), scale=100),
-    ]
+    return {
+        "last_episode": Quantity(f"{words} (%) at the last episode{at}", metric, scale=100),
+        "final": Quantity(f"{words} (%), mean of the last {LAST} episodes{at}", metric, mean_of_last(LAST), scale=100),
+    }
 
 
 def steps_to_half(metric: str, at: str = "") -> Quantity:
@@ -287,70 +293,10 @@ def steps_to_one_percent(at: str = "") -> Quantity:
     return Quantity(f"steps to 1 % error{at}", "error", steps_to(0.01))
 
 
-def published_claims(
-    selection: Selection, quantities: Sequence[Quantity], numbers: PublishedFigure, name: str
-) -> list[Comparison]:
-    """Judge the published numbers and bounds of one name by each of the quantities."""
-    rows = []
-    for quantity in quantities:
-        rows += value_claims(selection, quantity, numbers.at("paper", name))
-        rows += bound_claims(selection, quantity, numbers.at("above", name), above=True)
-        rows += bound_claims(selection, quantity, numbers.at("below", name), above=False)
-    return rows
-
-
-def leads(selection: Selection, quantity: Quantity, leader: str, source: str, said: str) -> Comparison:
-    """Judge that a method's quantity is the lowest of its panel's.
-
-    Where the panel is not in the paper, of those that have runs.
-    """
-    there = selection.methods if selection.same_task else tuple(selection.runs)
-    others = [method for method in there if method != leader]
-    return lowest_claim(
-        selection, quantity, leader, others, claim=f"{said}: {quantity.words}", source=source, said=said
-    )
-
-
-def below_at_each(
-    selection: Selection, quantity: Quantity, labels: Mapping[str, Sequence[str]], places: Sequence[str], source: str
-) -> list[Comparison]:
-    """Judge at each value of a swept setting that the first objective's quantity is below the second's.
-
-    Args:
-        selection: the runs.
-        quantity: what is compared.
-        labels: of the two objectives, one label a value each.
-        places: the values in words, e.g. ``at K = 4``.
-        source: where the claim stands.
-    """
-    lower, upper = (title(objective) for objective in labels)
-    return [
-        below_claim(
-            selection,
-            quantity,
-            [left],
-            [right],
-            claim=f"{lower} below {upper} {place}: {quantity.words}",
-            source=source,
-            said=f"{lower} lower",
-        )
-        for place, left, right in zip(places, *labels.values(), strict=True)
-    ]
-
-
-def runner_up_ratio(selection: Selection, quantity: Quantity, leader: str, published: Number) -> Comparison:
-    """Judge how many times the leader's quantity the lowest of the others' is."""
-    others = [method for method in selection.methods if method != leader]
-    claim = f"{title(leader)}, times as fast as the next method: {quantity.words}"
-    return value_claim(
-        selection, claim, selection.methods, published, lambda: ratio_to_next(selection, quantity, leader, others)
-    )
-
-
-def ratio_to_next(selection: Selection, quantity: Quantity, leader: str, others: Sequence[str]) -> Sample:
-    """Return the lowest of the others' quantities as a multiple of the leader's."""
-    first = quantity.of(selection, leader)
-    next_ones = [quantity.of(selection, method) for method in others]
+def ratio_to_next(selection: Selection, method: str, *, quantity: Quantity) -> Sample:
+    """Return how many times a method's quantity the lowest of the other methods' is."""
+    first = quantity.of(selection, method)
+    next_ones = [quantity.of(selection, other) for other in selection.methods if other != method]
     with np.errstate(invalid="ignore"):  # neither was ever reached
         draws = np.minimum.reduce([each.draws for each in next_ones]) / first.draws
         estimate = float(np.float64(min(each.estimate for each in next_ones)) / first.estimate)

@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.runs.files import write_bytes
 from common.runs.store import RunStore
 from common.statistics import Verdict
-from figures.__main__ import FIGURES
+from figures.catalogue import FIGURES
 from figures.judged import JudgedClaim, judged_claims
 from figures.selection import NoRunsError, Selection
 from figures.style import rendered

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from common.runs.store import RunStore, StoredRun
-from figures.__main__ import FIGURES
+from figures.catalogue import FIGURES
 from figures.selection import NoRunsError, Selection, what_is_missing
 from figures.variants import common_words, title
 from report.disagreements import Disagreement

@@ -70,7 +70,7 @@ def row_of(judged: JudgedClaim) -> Row:
         claim=judged.claim,
         source=judged.source,
         figure=judged.figure,
-        paper=alone.paper if alone else _same_or_count([part.paper for part in parts]),
+        paper=alone.paper if alone else _together([part.paper for part in parts]),
         ours=alone.ours if alone else _tally([part.verdict for part in parts]),
         interval=alone.interval if alone else NOTHING,
         seeds=spread(runs),
@@ -104,8 +104,14 @@ def _part(each: Comparison) -> Part:
     )
 
 
-def _same_or_count(words: Sequence[str]) -> str:
-    return words[0] if len(set(words)) == 1 else f"{len(words)} numbers"
+def _together(words: Sequence[str]) -> str:
+    """Return what the parts have, each once, or how many there are where that is much."""
+    once = distinct(words)
+    return ", ".join(once) if sum(map(len, once)) <= _MUCH else f"{len(words)} parts"
+
+
+_MUCH = 40
+"""Letters."""
 
 
 def _tally(verdicts: Sequence[Verdict]) -> str:

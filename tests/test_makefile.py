@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from figures.__main__ import FIGURES
+from figures.catalogue import FIGURES
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = {path.stem for path in (ROOT / "configs" / "sequence_tasks" / "experiment").glob("*.yaml")}

@@ -33,7 +33,7 @@ from common.statistics.curves import (
     steps_up_to,
     value_at,
 )
-from common.statistics.verdicts import Judgement, Published, Size, Verdict, judge_below, judge_value
+from common.statistics.verdicts import Judgement, Published, Size, Verdict, judge_below, judge_parts, judge_value
 
 __all__ = [
     "FINAL",
@@ -54,6 +54,7 @@ __all__ = [
     "difference",
     "interval",
     "judge_below",
+    "judge_parts",
     "judge_value",
     "mean_and_error",
     "mean_between",

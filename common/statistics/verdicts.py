@@ -20,9 +20,18 @@ of A − B, or that of the largest A − B where A is to be below several.
 A run smaller than the paper's cannot say the last word: with fewer seeds or other settings ``reproduced`` becomes
 ``reduced``; with other settings (fewer steps, say) ``differs`` becomes ``inconclusive``, since they explain it. Without
 runs the verdict is ``not run``.
+
+A claim of several parts has the first of these verdicts that applies:
+
+    differs        some part differs
+    not run        no part was run
+    inconclusive   some part is inconclusive, or was not run
+    reduced        some part is reduced
+    reproduced     all parts are
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from statistics import NormalDist
@@ -96,6 +105,18 @@ def judge_below(ours: Interval, size: Size) -> Judgement:
     elif ours.low > 0:
         verdict = Verdict.DIFFERS
     return Judgement(_at_size(verdict, size), ours.low, ours.high)
+
+
+def judge_parts(parts: Collection[Verdict]) -> Verdict:
+    """Judge a claim by the verdicts on its parts (the rules above); a claim without parts was not run."""
+    there = set(parts)
+    if Verdict.DIFFERS in there:
+        return Verdict.DIFFERS
+    if there <= {Verdict.NOT_RUN}:
+        return Verdict.NOT_RUN
+    if there & {Verdict.INCONCLUSIVE, Verdict.NOT_RUN}:
+        return Verdict.INCONCLUSIVE
+    return Verdict.REDUCED if Verdict.REDUCED in there else Verdict.REPRODUCED
 
 
 def _difference(ours: Sample, published: Published, level: float) -> Interval:

@@ -15,6 +15,7 @@ from common.statistics import (
     difference,
     interval,
     judge_below,
+    judge_parts,
     judge_value,
     mean_and_error,
     measure,
@@ -101,6 +102,7 @@ def test_a_threshold_that_is_never_reached_is_infinite():
         (spread(1.0, 0.1, 20), Published(1.5, 20), Size.FEWER_SEEDS, Verdict.DIFFERS),
         (spread(1.0, 0.1, 20), Published(1.5, 20), Size.OTHER_SETTINGS, Verdict.INCONCLUSIVE),
         (spread(1.0, 0.1, 20), Published(1.5, 20, precision=0.5), Size.PAPER, Verdict.REPRODUCED),  # read off to ± 0.5
+        (spread(1.0, 0.1, 20), Published(1.5, 20, se=0.3), Size.PAPER, Verdict.REPRODUCED),  # their runs vary more
         (spread(1.0, 3.0, 20), Published(1.02, 20), Size.PAPER, Verdict.INCONCLUSIVE),  # says nothing
         (spread(1.0, 0.1, 20), Published(1.073, 20), Size.PAPER, Verdict.INCONCLUSIVE),  # between 95 and 99 %
     ],
@@ -121,3 +123,26 @@ def test_every_verdict_on_a_number(ours, published, size, verdict):
 )
 def test_every_verdict_on_an_ordering(found, size, verdict):
     assert judge_below(found, size).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ("reproduced, reproduced", "reproduced"),
+        ("reproduced, reduced", "reduced"),
+        ("reduced, reduced", "reduced"),
+        ("reproduced, inconclusive", "inconclusive"),
+        ("reproduced, not run", "inconclusive"),
+        ("reduced, not run", "inconclusive"),
+        ("inconclusive, not run", "inconclusive"),
+        ("not run, not run", "not run"),
+        ("reproduced, reduced, inconclusive, not run, differs", "differs"),
+        ("not run, differs", "differs"),
+    ],
+)
+def test_the_verdict_of_several_parts(parts, verdict):
+    assert judge_parts([Verdict(part) for part in parts.split(", ")]) == verdict
+
+
+def test_without_parts_nothing_was_run():
+    assert judge_parts([]) == Verdict.NOT_RUN
