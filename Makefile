@@ -34,7 +34,10 @@ REVERSAL_FIGURES := $(if $(filter smoke quick,$(PRESET)),fig05 fig07,fig05 fig06
 # What `make rlvr` passes on.
 MODEL ?=
 TASK ?=
-LANGUAGE = $(if $(MODEL),model=$(MODEL)) $(if $(TASK),task=$(TASK))
+ENGINE ?=
+SERVER ?=
+LANGUAGE = $(if $(MODEL),model=$(MODEL)) $(if $(TASK),task=$(TASK)) $(if $(ENGINE),engine=$(ENGINE)) \
+  $(if $(SERVER),server_url=$(SERVER))
 # With PROCESSES=n, GPUs of one machine: ACCELERATE names a file in configs/llm_rlvr/accelerate.
 PROCESSES ?=
 ACCELERATE ?= ddp

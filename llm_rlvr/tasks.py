@@ -133,7 +133,7 @@ def _gsm8k_rows(task: Task, split: str) -> list[Mapping[str, Any]]:
     except UserError:
         raise
     except Exception as error:
-        where = folder or f"{GSM8K_DATASET} on the hub"
+        where = folder or f"{GSM8K_DATASET} on the hub, revision {revision or 'main'}"
         raise UserError(
             f"task: gsm8k could not be read from {where} ({' '.join(repr(error).split())[:200]});"
             " give a folder with train.jsonl and test.jsonl: task_options.data=PATH"

@@ -1,4 +1,7 @@
-"""``torchrun one_step.py FOLDER OBJECTIVE``: one SGD step on fixed completions, shared out group by group."""
+"""``torchrun one_step.py FOLDER OBJECTIVE KL``: one SGD step on fixed completions.
+
+They are shared out to the processes group by group, but for the objective ``advantages``: there each group is cut.
+"""
 
 import os
 import sys
@@ -6,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
+from common import objectives
+from common.objectives import sequence_logp
 from llm_rlvr import TargetPolicyTrainer
 from tests.llm_rlvr import tiny_models
 
@@ -45,10 +50,33 @@ class FixedCompletions(TargetPolicyTrainer):
         return own
 
 
-def main(folder: Path, objective: str) -> None:
+class Advantages(GRPOTrainer):
+    """TRL's own loss with A = K(q − p): the same gradient, row by row, so that processes may cut groups."""
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        rows = completions()
+        scored = rows["scores"].isfinite()
+        weights = scored.float().view(GROUPS, K)
+        with torch.no_grad():
+            logp, *_ = self._get_per_token_logps_and_entropies(
+                self.accelerator.unwrap_model(self.model),
+                torch.cat([rows["prompt_ids"], rows["completion_ids"]], 1),
+                torch.cat([rows["prompt_mask"], rows["completion_mask"]], 1),
+                LENGTH,
+            )
+        candidate = sequence_logp(logp, rows["completion_mask"], "mean").view(GROUPS, K)
+        target = objectives.get("tpo").signal(rows["scores"].nan_to_num().view(GROUPS, K), candidate, weights).target
+        policy = candidate.masked_fill(weights == 0, -torch.inf).softmax(-1)
+        rows["advantages"] = (K * (target - policy)).flatten()
+        own = torch.arange(GROUPS * K)[self.accelerator.process_index :: self.accelerator.num_processes]
+        return {name: values[own] for name, values in rows.items()} | {"num_items_in_batch": torch.tensor(1.0)}
+
+
+def main(folder: Path, objective: str, kl: float) -> None:
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    trainer = FixedCompletions(
+    kind, own = (Advantages, {}) if objective == "advantages" else (FixedCompletions, {"objective": objective})
+    trainer = kind(
         model=tiny_models.model(),
         processing_class=tiny_models.tokenizer(),
         reward_funcs=tiny_models.share_of_digits,
@@ -64,6 +92,7 @@ def main(folder: Path, objective: str) -> None:
             lr_scheduler_type="constant",
             max_grad_norm=0.0,
             beta=0.0,
+            loss_type="grpo",
             use_cpu=True,
             bf16=False,
             gradient_checkpointing=False,
@@ -71,13 +100,14 @@ def main(folder: Path, objective: str) -> None:
             save_strategy="no",
             disable_tqdm=True,
         ),
-        objective=objective,
+        **own,
     )
-    trainer.beta = 0.1  # without a reference model: its log-probabilities are among the fixed rows
+    trainer.beta = kl  # without a reference model: its log-probabilities are among the fixed rows
     trainer.train()
     if trainer.accelerator.is_main_process:
-        torch.save(trainer.accelerator.unwrap_model(trainer.model).state_dict(), folder / f"after{processes}.pt")
+        weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
+        torch.save(weights, folder / f"after_{objective}_{processes}.pt")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

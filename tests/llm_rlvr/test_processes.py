@@ -14,6 +14,7 @@ import torch
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from trl import GRPOConfig
 
+from common.launch.main import main
 from llm_rlvr.arguments import Placement, training_arguments
 from llm_rlvr.settings import LanguageTask
 
@@ -117,3 +118,11 @@ def test_an_update_is_one_generation_over_all_processes(tmp_path):
     assert (one.gradient_accumulation_steps, four.gradient_accumulation_steps) == (16, 4)
     assert one.per_device_train_batch_size == four.per_device_train_batch_size == 16
     assert one.steps_per_generation == one.gradient_accumulation_steps
+
+
+def test_the_server_is_named_or_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["preset=smoke", "dry_run=true", "engine=vllm_server"]
+    assert main("llm_rlvr", line) == 2
+    assert capsys.readouterr().err.startswith("error: server_url: is needed with engine=vllm_server, e.g. server_url=")
+    assert main("llm_rlvr", [*line, "server_url=http://localhost:8000", "processes=2", "micro_batch=1"]) == 0
