@@ -9,6 +9,7 @@ DEVICE ?= auto
 STORE ?= runs
 SEEDS ?=
 OUT ?= out
+REPORTS ?= reports
 PIP_ARGS ?=
 
 BIN := .venv/bin
@@ -48,7 +49,7 @@ LAUNCH = $(if $(PROCESSES),$(BIN)/accelerate launch --config_file configs/llm_rl
 
 help: ## list the targets
 	@echo "usage: make TARGET [PRESET=smoke|quick|medium|paper] [SEEDS=n] [DEVICE=auto|cpu|cuda] [STORE=runs] [OUT=out]"
-	@echo "       (medium: reversal only)"
+	@echo "       (medium: reversal only; the report goes to REPORTS=reports)"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(BASE) ## set up .venv with everything the experiments need
@@ -95,11 +96,11 @@ fidelity: $(BASE) ## compare with the public code over 20 seeds, at sizes a CPU 
 figures: $(BASE) ## draw every figure from the run store, compute nothing
 	@$(RUN) figures --store "$(STORE)" --out "$(OUT)"
 
-report: ## one page on every claim (not built yet)
-	@echo "make $@: the report is not built yet; there is 'make figures'" >&2; exit 1
+report: $(BASE) ## judge every claim of the paper by the run store: one page, reports/index.html
+	@$(RUN) report --store "$(STORE)" --out "$(REPORTS)"
 
-gallery: ## gallery of results (not built yet)
-	@echo "make $@: the gallery is not built yet; see docs/results/" >&2; exit 1
+gallery: $(BASE) ## refresh the pictures and the table of claims in docs/results from the run store
+	@$(RUN) report.gallery --store "$(STORE)" --out docs/results
 
 test: $(DEV) ## run the tests
 	@OMP_NUM_THREADS=1 $(RUN) pytest -n 2 --dist loadfile -m "not slow"
@@ -124,8 +125,8 @@ constraints: $(DEV) ## write constraints.txt from what is installed
 	  $(RUN) pip freeze --exclude-editable | sed 's/^torch==\([^+]*\)+.*/torch==\1/'; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt
 
-clean: ## remove .venv, caches and drawn figures; keeps the run store and downloaded data
-	@rm -rf .venv .venv-vllm "$(OUT)" .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+clean: ## remove .venv, caches, drawn figures and the report; keeps the run store and downloaded data
+	@rm -rf .venv .venv-vllm "$(OUT)" "$(REPORTS)" .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so an interrupted installation is repeated and a complete one is not.

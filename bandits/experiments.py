@@ -29,9 +29,9 @@ def _digits(config: Mapping[str, Any]) -> DigitImages:
     return load_digits(data["source"], data["dir"], data["cache"], data["allow_other"])
 
 
-def _images_used(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fetch the images before the sweep starts; their digest is a setting."""
-    return {"images": _digits(config).digest}
+def _images_used(config: Mapping[str, Any]) -> str:
+    """Fetch the images before the sweep starts, and return their digest."""
+    return _digits(config).digest
 
 
 def _mnist(settings: Mnist, seeds: Sequence[int], device: torch.device, config: Mapping[str, Any]) -> MnistTrainer:
@@ -41,5 +41,5 @@ def _mnist(settings: Mnist, seeds: Sequence[int], device: torch.device, config: 
 EXPERIMENTS = {
     "single_context": Experiment(SingleContext, _single_context),
     "multi_context": Experiment(MultiContext, _multi_context),
-    "mnist": Experiment(Mnist, _mnist, prepare=_images_used),
+    "mnist": Experiment(Mnist, _mnist, fetch={"images": _images_used}),
 }

@@ -44,13 +44,16 @@ _RC: dict[str, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "pdf.fonttype": 42,
+    "svg.hashsalt": "figures",
     "savefig.dpi": 160,
 }
 _NO_METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+    "svg": {"Creator": None, "Date": None},
 }
-FORMATS = tuple(_NO_METADATA)
+FORMATS = ("png", "pdf")
+"""Of files; pages take SVG."""
 
 
 class MethodStyle(NamedTuple):
@@ -281,8 +284,8 @@ def key(look: MethodStyle, label: str, *, marker: bool = False) -> Line2D:
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """Return the figure as a PNG or PDF file; the same figure gives the same bytes."""
+    """Return the figure as a PNG, PDF or SVG file, the last without a background; the same figure, the same bytes."""
     sink = io.BytesIO()
     with styled():
-        figure.savefig(sink, format=kind, metadata=_NO_METADATA[kind])
+        figure.savefig(sink, format=kind, metadata=_NO_METADATA[kind], transparent=kind == "svg")
     return sink.getvalue()

@@ -26,13 +26,10 @@ def _trainer(settings: LanguageTask, seeds: Sequence[int], device: torch.device,
 
 
 def prepared(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that follow from the configuration: digest of the weights, options that are set, processes.
-
-    The model is fetched first, where it is not there yet.
+    """Return the settings that follow from the configuration: options that are set, processes.
 
     Raises:
-        UserError: an unknown task or model, a model that cannot be had, sizes that do not fit, or an engine without
-            what it needs.
+        UserError: an unknown task, sizes that do not fit, or an engine without what it needs.
     """
     if config["task"] not in TASKS:
         raise UserError(f"task: {config['task']!r} is unknown; choose from {', '.join(TASKS)}")
@@ -42,8 +39,12 @@ def prepared(config: Mapping[str, Any]) -> dict[str, Any]:
     together = _processes(config)
     _require_fitting(config, together)
     options = {key: value for key, value in (config["task_options"] or {}).items() if value is not None}
-    directory = local_model(config["model"], config["models"])
-    return {"weights": _digest(directory), "task_options": options, "processes": together}
+    return {"task_options": options, "processes": together}
+
+
+def _weights_used(config: Mapping[str, Any]) -> str:
+    """Fetch the model where it is not there yet, and return the digest of its weights."""
+    return _digest(local_model(config["model"], config["models"]))
 
 
 def _require_engine(config: Mapping[str, Any]) -> None:
@@ -90,4 +91,4 @@ def _digest(directory: Path) -> str:
     return weights_digest(directory)
 
 
-EXPERIMENTS = {"language": Experiment(LanguageTask, _trainer, cpu_milliseconds, prepared)}
+EXPERIMENTS = {"language": Experiment(LanguageTask, _trainer, cpu_milliseconds, prepared, {"weights": _weights_used})}

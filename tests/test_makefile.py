@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from figures.__main__ import FIGURES
+from figures.catalogue import FIGURES
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = {path.stem for path in (ROOT / "configs" / "sequence_tasks" / "experiment").glob("*.yaml")}
@@ -57,3 +57,16 @@ def test_rlvr_passes_model_and_task_on():
     assert "-m llm_rlvr experiment=learning preset=paper" in text
     assert "model=qwen3_1_7b task=gsm8k" in text
     assert "-m figures fig09" in text
+
+
+def test_report_and_gallery_read_the_store_with_the_base_installation_alone():
+    report = recipe("report", "STORE=elsewhere", "REPORTS=pages")
+    assert '-m report --store "elsewhere" --out "pages"' in report
+    gallery = recipe("gallery", "STORE=elsewhere")
+    assert '-m report.gallery --store "elsewhere" --out docs/results' in gallery
+    for target in ("report", "gallery"):
+        database = subprocess.run(
+            ["make", "-pn", target], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        )
+        (needs,) = re.findall(rf"^{target}: (.*)$", database.stdout, flags=re.M)
+        assert needs == ".venv/.installed-base"

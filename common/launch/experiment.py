@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.runs.trainer import SelfPacedTrainer, Trainer
@@ -20,8 +20,11 @@ class Experiment:
     cpu_milliseconds: Callable[[Any], float] | None = None
     """What a step and seed costs under some settings; for experiments whose configuration does not say."""
     prepare: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """``prepare(config)`` returns settings that follow from the configuration, e.g. from data that are fetched first
-    or from the objective; it may raise ValueError."""
+    """``prepare(config)`` returns settings that follow from the configuration, e.g. from the objective; it may raise
+    ValueError."""
+    fetch: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """Settings that follow from data or a model, e.g. their digest: each by a function of the configuration, which gets
+    these first where they are not there yet."""
 
 
 def experiments_of(track: str) -> dict[str, Experiment]:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,13 @@ class PlannedRun:
     """What the command line and the sweep changed, for Hydra."""
 
 
-def plan_runs(track: str, arguments: Sequence[str]) -> list[PlannedRun]:
+def plan_runs(track: str, arguments: Sequence[str], *, fetch: bool = True) -> list[PlannedRun]:
     """Expand the command line and the experiment's grid into runs.
+
+    Args:
+        track: whose command line it is.
+        arguments: its words.
+        fetch: whether to get the data and models on which settings depend; without, these settings have their defaults.
 
     Raises:
         UserError: an unknown key, option or value (naming the nearest), or one that is not allowed.
@@ -54,15 +60,17 @@ def plan_runs(track: str, arguments: Sequence[str]) -> list[PlannedRun]:
         parser = OverridesParser.create()
         sweep = parser.parse_overrides([*(f"{key!s}={value}" for key, value in grid.items()), *arguments])
         (jobs,) = BasicSweeper.split_arguments(sweep, None)
-        configs = [_composed(job) for job in jobs]
+        configs = _expanded(folder, jobs)
     plain: list[Mapping[str, Any]] = [_plain(config) for config in configs]
     for config in plain:
         _check_against(config, base, plain[0])
-    return [planned_run(track, config, job) for config, job in zip(plain, jobs, strict=True)]
+    return [planned_run(track, config, job, fetch=fetch) for config, job in zip(plain, jobs, strict=True)]
 
 
-def planned_run(track: str, config: Mapping[str, Any], overrides: Sequence[str] = ()) -> PlannedRun:
-    """Build one run from a composed configuration.
+def planned_run(
+    track: str, config: Mapping[str, Any], overrides: Sequence[str] = (), *, fetch: bool = True
+) -> PlannedRun:
+    """Build one run from a composed configuration; ``fetch`` as in ``plan_runs``.
 
     Raises:
         UserError: a value that is not allowed, naming its key.
@@ -86,7 +94,7 @@ def planned_run(track: str, config: Mapping[str, Any], overrides: Sequence[str] 
     if not config["store"]:
         raise UserError("store: '' is not allowed; it is a directory")
     device_of(config["device"])
-    spec = RunSpec(track, config["experiment"], _settings(track, config))
+    spec = RunSpec(track, config["experiment"], _settings(track, config, fetch))
     return PlannedRun(spec, config["seeds"], config, tuple(overrides))
 
 
@@ -122,7 +130,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _settings(track: str, config: Mapping[str, Any]) -> Any:
+def _settings(track: str, config: Mapping[str, Any], fetch: bool) -> Any:
     experiment = experiments_of(track)[config["experiment"]]
     nested = config.get("task", {})
     nested = nested if isinstance(nested, Mapping) else {}
@@ -132,6 +140,8 @@ def _settings(track: str, config: Mapping[str, Any]) -> Any:
     try:
         if experiment.prepare is not None:
             values |= experiment.prepare(config)
+        if fetch:
+            values |= {name: fetched(config) for name, fetched in experiment.fetch.items()}
         for field in fields(experiment.settings):
             values[field.name] = _typed(field.name, values.get(field.name, field.default), field.type)
         return experiment.settings(**values)
@@ -200,6 +210,33 @@ def _composed(overrides: Sequence[str]) -> DictConfig:
         return compose("config", overrides=list(overrides), return_hydra_config=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_first_line(error.__cause__ or error)) from error
+
+
+def _expanded(folder: Path, jobs: Sequence[Sequence[str]]) -> list[DictConfig]:
+    """Compose the jobs' configurations; Hydra reads its files once for each choice of them, which takes it long."""
+    parser = OverridesParser.create()
+    composed: dict[tuple[str, ...], DictConfig] = {}
+    configs = []
+    for job in jobs:
+        parsed = list(zip(job, parser.parse_overrides(list(job)), strict=True))
+        plain = {text for text, override in parsed if _sets_a_value(folder, override)}
+        chosen = tuple(text for text in job if text not in plain)
+        if chosen not in composed:
+            base = _composed(chosen)
+            composed[chosen] = OmegaConf.masked_copy(base, [str(key) for key in base if key != "hydra"])
+        config = deepcopy(composed[chosen])
+        for text, override in parsed:
+            if text in plain:
+                OmegaConf.update(config, override.key_or_group, override.value())
+        configs.append(config)
+    return configs
+
+
+def _sets_a_value(folder: Path, override: Override) -> bool:
+    """Whether an override replaces a value of the configuration, rather than choosing a file or adding a key."""
+    key = override.key_or_group
+    replaces = not (override.is_add() or override.is_force_add() or override.is_delete())
+    return replaces and not key.startswith("hydra") and not (folder / key).is_dir()
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How far the planned runs are, and what is left to compute."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from common.launch.experiment import experiments_of
 from common.launch.plan import PlannedRun
 from common.runs.checkpoint import unfinished_blocks
 from common.runs.files import read_json
-from common.runs.store import RunStore, block_bytes, is_locked
+from common.runs.store import RunStore, StoredRun, block_bytes, is_locked
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ def status_of(planned: PlannedRun, store: RunStore) -> Status:
     done = {seed for block in blocks for seed in block.seeds} & set(range(planned.seeds))
     failure = (read_json(directory / "failure.json") or {}).get("error")
     steps_left = (planned.seeds - len(done)) * planned.spec.settings.steps - _steps_under_way(directory)
-    hours = max(steps_left, 0) * _seconds_per_step(planned, store) / 3600
+    hours = (
+        max(steps_left, 0) * seconds_per_step(planned, store.runs(planned.spec.track, planned.spec.experiment)) / 3600
+    )
     if len(done) == planned.seeds:
         state = "done"
     elif run is not None and is_locked(directory):
@@ -75,13 +77,13 @@ def _steps_under_way(directory: Path) -> int:
         return 0
 
 
-def _seconds_per_step(planned: PlannedRun, store: RunStore) -> float:
-    """CPU-seconds a seed-step: as measured in finished runs of the same size, else the configured rate."""
+def seconds_per_step(planned: PlannedRun, runs: Iterable[StoredRun]) -> float:
+    """CPU-seconds a seed-step: as measured in finished runs of the same experiment and size, else as configured."""
     spec = planned.spec
     wanted = _size(spec.all_settings())
     blocks = [
         (block, run.objective == spec.settings.objective)
-        for run in store.runs(spec.track, spec.experiment)
+        for run in runs
         if _size(run.settings) == wanted
         for block in run.blocks
     ]

@@ -5,19 +5,22 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
 from common.errors import UserError
+from common.launch.experiment import experiments_of
 from common.runs.checkpoint import block_name
 from common.runs.files import sha256, write_bytes
-from common.runs.identity import SCHEMA
+from common.runs.identity import SCHEMA, RunSpec
 from common.runs.store import Block, RunStore, StoredRun, block_bytes, lock, read_run, write_record
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*")
@@ -54,13 +57,17 @@ def export_runs(runs: Iterable[StoredRun], path: Path) -> int:
 
 
 def import_runs(path: Path, store: RunStore) -> tuple[int, int]:
-    """Merge an exported file into a store; seeds that the store has already are left as they are.
+    """Merge an exported file into a store; seeds that the store has already must be the same, and are left as they are.
+
+    Everything is verified before anything is written: places, schema, checksums, that a run's key is that of its
+    settings, that files hold the seeds that the record says, and that seeds which the store has are the same there.
 
     Returns:
         The number of runs in the file, and of seeds that were new.
 
     Raises:
-        UserError: not an export of this store's schema, a damaged entry, or a store that cannot be written.
+        UserError: not an export of this store's schema, a damaged entry, a run that contradicts the store's (showing
+            both records), or a store that cannot be written.
     """
     try:
         archive = zipfile.ZipFile(path)
@@ -68,15 +75,27 @@ def import_runs(path: Path, store: RunStore) -> tuple[int, int]:
         raise UserError(f"{path}: cannot be read as an export of runs ({error})") from error
     with archive:
         folders = sorted({PurePosixPath(name).parent for name in archive.namelist()})
-        new_seeds = sum(_import_run(archive, folder, path, store) for folder in folders)
-    return len(folders), new_seeds
+        arriving = [_read(archive, folder, path) for folder in folders]
+    for run in arriving:
+        _refuse_contradiction(run, store)
+    return len(arriving), sum(_merge(run, store) for run in arriving)
+
+
+@dataclass(frozen=True)
+class _Arriving:
+    """A run in the file, verified."""
+
+    where: str
+    folder: PurePosixPath
+    config: bytes
+    blocks: tuple[tuple[Block, bytes], ...]
 
 
 def _add(archive: zipfile.ZipFile, name: PurePosixPath, content: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(str(name), _TIMESTAMP), content, zipfile.ZIP_DEFLATED)
 
 
-def _import_run(archive: zipfile.ZipFile, folder: PurePosixPath, source: Path, store: RunStore) -> int:
+def _read(archive: zipfile.ZipFile, folder: PurePosixPath, source: Path) -> _Arriving:
     where = f"{source}: {folder}"
     if len(folder.parts) != 3 or not all(_WORD.fullmatch(part) for part in folder.parts):
         raise UserError(f"{where}: not a run's place (track/experiment/name-key)")
@@ -89,20 +108,81 @@ def _import_run(archive: zipfile.ZipFile, folder: PurePosixPath, source: Path, s
             raise ValueError(f"schema {config['schema']}, {config['track']}/{config['experiment']}")
         if not folder.name.endswith(f"-{config['key']}"):
             raise ValueError(f"key {config['key']}")
+        key = _key_of(config["track"], config["experiment"], config["settings"])
         contents = [archive.read(str(folder / PurePosixPath(block.file).name)) for block in blocks]
     except (KeyError, TypeError, ValueError, yaml.YAMLError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{where}: not a run of this store's schema {SCHEMA}, or damaged ({error!r})") from error
+    if key not in (None, config["key"]):
+        raise UserError(f"{where}: damaged (its settings have the key {key}, not {config['key']})")
     for block, content in zip(blocks, contents, strict=True):
         if sha256(content) != block.sha256:
             raise UserError(f"{where}/{block.file}: damaged (its checksum is not the record's)")
-    directory = store.root.joinpath(*folder.parts)
+        if set(_seeds_of(content, f"{where}/{block.file}")) != set(block.seeds):
+            raise UserError(f"{where}/{block.file}: damaged (its seeds are not the record's)")
+    return _Arriving(where, folder, config_bytes, tuple(zip(blocks, contents, strict=True)))
+
+
+def _key_of(track: str, experiment: str, settings: Mapping[str, Any]) -> str | None:
+    """Return the key that settings have, None where they cannot be taken up here: another's track or objective."""
+    try:
+        taken_up = experiments_of(track)[experiment].settings(**settings)
+        return RunSpec(track, experiment, taken_up).key
+    except (ImportError, KeyError):
+        return None
+    except ValueError:
+        if ":" in str(settings.get("objective", "")):
+            return None
+        raise
+
+
+def _seeds_of(content: bytes, where: str) -> set[int]:
+    try:
+        return set(pq.read_table(io.BytesIO(content), columns=["seed"])["seed"].to_pylist())
+    except (pa.ArrowException, KeyError) as error:
+        raise UserError(f"{where}: damaged (it is no table of metrics by seed)") from error
+
+
+def _refuse_contradiction(run: _Arriving, store: RunStore) -> None:
+    """Raise UserError where the store has other settings or other numbers for a run that arrives."""
+    directory = store.root.joinpath(*run.folder.parts)
+    if not (directory / "config.yaml").exists():
+        return
+    stored = read_run(directory)
+    way_out = f"import into another --store, or remove {directory} to take the file's"
+    if stored.settings != yaml.safe_load(run.config)["settings"]:
+        raise UserError(f"{run.where}: its settings are not those of {directory / 'config.yaml'}; {way_out}")
+    for block, content in run.blocks:
+        for kept in stored.blocks:
+            seeds = sorted(set(kept.seeds) & set(block.seeds))
+            there = block_bytes(directory, kept) if seeds and kept.sha256 != block.sha256 else None
+            if there is not None and not _rows(content, seeds).equals(_rows(there, seeds)):
+                raise UserError(
+                    f"{run.where}: other numbers than the store's for seeds {seeds[0]} to {seeds[-1]};"
+                    f" the file's record: {_shown(block)}; the store's: {_shown(kept)}; {way_out}"
+                )
+
+
+def _rows(content: bytes, seeds: Sequence[int]) -> pd.DataFrame:
+    """Return the metrics of some seeds, sorted."""
+    frame = pq.read_table(io.BytesIO(content)).to_pandas()
+    wanted = frame[frame["seed"].isin(seeds)]
+    return wanted.sort_values(["seed", "step"], ignore_index=True).sort_index(axis="columns")
+
+
+def _shown(block: Block) -> str:
+    """Return a block's record in a line."""
+    return ", ".join(f"{name}={value}" for name, value in asdict(block).items())
+
+
+def _merge(run: _Arriving, store: RunStore) -> int:
+    directory = store.root.joinpath(*run.folder.parts)
     with lock(directory):
         if not (directory / "config.yaml").exists():
-            write_bytes(directory / "config.yaml", config_bytes)
-        return _merge(directory, list(zip(blocks, contents, strict=True)))
+            write_bytes(directory / "config.yaml", run.config)
+        return _add_missing(directory, run.blocks)
 
 
-def _merge(directory: Path, incoming: list[tuple[Block, bytes]]) -> int:
+def _add_missing(directory: Path, incoming: Sequence[tuple[Block, bytes]]) -> int:
     kept = [block for block in read_run(directory).blocks if block_bytes(directory, block) is not None]
     have = {seed for block in kept for seed in block.seeds}
     before = len(have)

@@ -192,3 +192,31 @@ def test_a_composed_configuration_is_planned_without_hydra() -> None:
     run = planned_run("bandits", config)
     assert [run.spec.key] == keys("objective=grpo", "steps=5", "options.beta=0.5")
     assert run.seeds == 2
+
+
+@pytest.mark.parametrize(
+    ("track", "arguments"),
+    [
+        ("bandits", ["experiment=multi_context", "objective=tpo,grpo", "options.std_epsilon=null", "seeds=3"]),
+        ("sequence_tasks", ["experiment=terminal", "preset=paper", "task.length=7,8", "matching=interaction"]),
+        ("sequence_tasks", ["experiment=temperature", "preset=quick", "level=token", "options.eta=0.25,1"]),
+        ("llm_rlvr", ["experiment=learning", "preset=paper", "task=gsm8k", "dry_run=true"]),
+    ],
+)
+def test_a_sweep_is_composed_as_hydra_composes_each_of_its_jobs(track: str, arguments: list[str]) -> None:
+    planned = plan_runs(track, arguments, fetch=False)
+    assert len(planned) > 1
+    with initialize_config_dir(str(CONFIGS / track), version_base="1.3"):
+        for run in planned:
+            assert OmegaConf.to_container(compose("config", overrides=list(run.overrides)), resolve=True) == run.config
+
+
+def test_a_plan_may_leave_data_and_models_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*arguments: Any) -> None:
+        raise UserError("data: asked for")
+
+    monkeypatch.setattr("bandits.experiments.load_digits", asked)
+    with pytest.raises(UserError, match="asked for"):
+        plan_runs("bandits", ["experiment=mnist", "objective=tpo"])
+    (run,) = plan_runs("bandits", ["experiment=mnist", "objective=tpo"], fetch=False)
+    assert run.spec.settings.images == "mnist"  # type: ignore[attr-defined]
