@@ -15,13 +15,15 @@ VLLM_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how a training runs; changes no number but by rounding."""
+    """Where and how a training runs; changes no number but by rounding, and evaluation by its draws."""
 
     device: torch.device
     micro_batch: int
     """Prompts whose completions go through the model together, in each process."""
     server_url: str | None = None
     """Of TRL's vLLM server, for ``engine=vllm_server``."""
+    save_model: bool = False
+    """Keep the trained model in the run's folder."""
 
 
 def training_arguments(
@@ -50,7 +52,7 @@ def training_arguments(
         gradient_accumulation_steps=settings.batch // (placement.micro_batch * settings.processes),
         num_generations=settings.candidates,
         num_generations_eval=1,
-        per_device_eval_batch_size=min(rows, settings.eval_problems),
+        per_device_eval_batch_size=_equal_batches(settings.eval_problems // settings.processes, rows),
         max_completion_length=settings.max_tokens,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
@@ -77,6 +79,11 @@ def training_arguments(
         remove_unused_columns=False,
         **_engine(settings.engine, placement.server_url),
     )
+
+
+def _equal_batches(problems: int, most: int) -> int:
+    """Return the largest batch that divides the problems: TRL averages batches, not problems."""
+    return max(size for size in range(1, min(most, problems) + 1) if problems % size == 0)
 
 
 def _engine(engine: str, server_url: str | None) -> dict[str, Any]:

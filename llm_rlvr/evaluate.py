@@ -35,7 +35,7 @@ from common.runs.settings import require, require_choice  # noqa: E402
 from common.statistics import FINAL, Interval, SeedCurves, interval, measure, resample  # noqa: E402
 from llm_rlvr.models import local_model, weights_digest  # noqa: E402
 from llm_rlvr.scoring import Score  # noqa: E402
-from llm_rlvr.settings import ENGINES, PRECISIONS  # noqa: E402
+from llm_rlvr.settings import PRECISIONS  # noqa: E402
 from llm_rlvr.tasks import TASKS, Problem, Task, load, score  # noqa: E402
 
 LEVEL = 0.95
@@ -79,7 +79,7 @@ class Evaluation:
             raise UserError(str(error)) from error
 
     def _check(self) -> None:
-        require_choice("engine", self.engine, ENGINES)
+        require_choice("engine", self.engine, ("transformers", "vllm"))
         require_choice("precision", self.precision, PRECISIONS)
         for key in ("problems", "samples", "max_tokens", "batch"):
             require(key, getattr(self, key), at_least=1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def _trainer(settings: LanguageTask, seeds: Sequence[int], device: torch.device,
     from llm_rlvr.arguments import Placement  # these take seconds
     from llm_rlvr.training import LanguageTrainer
 
-    placement = Placement(device, config["micro_batch"], config["server_url"])
+    placement = Placement(device, config["micro_batch"], config["server_url"], config["save_model"])
     return LanguageTrainer(settings, seeds, local_model(config["model"], config["models"]), placement)
 
 
@@ -35,6 +36,8 @@ def prepared(config: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"task: {config['task']!r} is unknown; choose from {', '.join(TASKS)}")
     if config["stack"] != 1:
         raise UserError(f"stack: {config['stack']} is not allowed; a language model trains one seed at a time")
+    if not config["dry_run"] and device_of(config["device"]).type == "cuda":
+        _require_one_gpu()
     _require_engine(config)
     together = _processes(config)
     _require_fitting(config, together)
@@ -50,6 +53,8 @@ def _weights_used(config: Mapping[str, Any]) -> str:
 def _require_engine(config: Mapping[str, Any]) -> None:
     if config["engine"] == "vllm" and not config["dry_run"] and device_of(config["device"]).type != "cuda":
         raise UserError("engine: vllm needs a GPU in training; engine=transformers, or device=cuda where there is one")
+    if config["engine"] != "transformers" and not config["dry_run"] and find_spec("vllm") is None:
+        raise UserError(f"engine: {config['engine']} needs vLLM, which is not installed; docs/rlvr.md says how")
     if config["engine"] == "vllm_server" and not config["server_url"]:
         raise UserError("server_url: is needed with engine=vllm_server, e.g. server_url=http://localhost:8000")
 
@@ -67,8 +72,17 @@ def _processes(config: Mapping[str, Any]) -> int:
     return int(wanted)
 
 
+def _require_one_gpu() -> None:
+    """Refuse one process that sees several GPUs: transformers would cut its batches over all of them."""
+    if processes.count() == 1 and torch.cuda.device_count() > 1:
+        raise UserError(
+            f"device: one process sees {torch.cuda.device_count()} GPUs; use several (make rlvr PROCESSES=n) or show it"
+            " one (CUDA_VISIBLE_DEVICES=0)"
+        )
+
+
 def _require_fitting(config: Mapping[str, Any], together: int) -> None:
-    """Refuse micro-batches that do not divide the batch, and a sweep's workers beside a training's processes."""
+    """Refuse sizes that do not divide what is shared out, and a sweep's workers beside a training's processes."""
     micro, batch = config["micro_batch"], config["batch"]
     _require_whole("micro_batch", micro)
     if isinstance(batch, int) and batch % (micro * together):
@@ -77,6 +91,9 @@ def _require_fitting(config: Mapping[str, Any], together: int) -> None:
             raise UserError(f"processes: {together} does not divide batch={batch}; a prompt's candidates stay together")
         each = f" over {together} processes" if together > 1 else ""
         raise UserError(f"micro_batch: {micro} does not divide batch={batch}{each}; {fitting[-1]} fits")
+    problems = config["eval_problems"]
+    if isinstance(problems, int) and problems % together:
+        raise UserError(f"eval_problems: {problems} is not allowed; {together} processes must divide it")
     if together > 1 and config["workers"] != 1 and not config["dry_run"]:
         raise UserError(f"workers: {config['workers']} is not allowed with {together} processes a training; use 1")
 

@@ -8,16 +8,20 @@ import torch
 
 from common.errors import UserError
 from llm_rlvr import processes
-from llm_rlvr.arguments import VLLM_SHARE
+from llm_rlvr.arguments import VLLM_SHARE, Placement
 from llm_rlvr.models import parameter_count
 from llm_rlvr.settings import LanguageTask
 
+_TILE_TOKENS, _TILE_WORDS = 4096, 32768
+"""Of the logits that TRL holds at once, at most: it goes through the output layer in tiles."""
 _LOGIT_COPIES = 3
-"""Logits of a micro-batch, their log-softmax and its gradient, in float32."""
+"""Logits of a tile, their log-softmax and its gradient, in float32."""
+_KEPT_A_LAYER, _WORKING = 12, 16
+"""Activations in widths of a token, in float32: kept by each layer, and of the layer that is recomputed."""
 _CHARACTERS_A_TOKEN = 3
 
 
-def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: int, micro_batch: int) -> int:
+def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: int, placement: Placement) -> int:
     """Return roughly what training needs: weights, gradients, AdamW's two moments, logits and activations, in bytes.
 
     Weights that are cut over the processes count by the share of one.
@@ -26,7 +30,7 @@ def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: i
         settings: the run's.
         directory: of the model.
         prompt_characters: of the longest prompt.
-        micro_batch: prompts whose completions go through the model together.
+        placement: on a GPU, each layer keeps its input alone and is recomputed.
     """
     config = json.loads((directory / "config.json").read_text())
     parameters = parameter_count(directory)
@@ -38,10 +42,11 @@ def foreseen_bytes(settings: LanguageTask, directory: Path, prompt_characters: i
         weights += parameters * 4  # the reference model
     if processes.cut_weights():
         weights //= settings.processes
-    tokens = micro_batch * settings.candidates * settings.max_tokens
-    length = tokens + micro_batch * settings.candidates * prompt_characters // _CHARACTERS_A_TOKEN
-    logits = tokens * int(config["vocab_size"]) * 4 * _LOGIT_COPIES
-    return weights + logits + length * width * layers * 4 * 12
+    recomputed = placement.device.type == "cuda"
+    tokens = placement.micro_batch * settings.candidates * settings.max_tokens
+    length = tokens + placement.micro_batch * settings.candidates * prompt_characters // _CHARACTERS_A_TOKEN
+    logits = min(tokens, _TILE_TOKENS) * min(int(config["vocab_size"]), _TILE_WORDS) * 4 * _LOGIT_COPIES
+    return weights + logits + length * width * 4 * (layers + _WORKING if recomputed else layers * _KEPT_A_LAYER)
 
 
 def require_memory(needed: int, device: torch.device, engine: str) -> None:

@@ -8,9 +8,13 @@ for that and train along.
 """
 
 import os
+from datetime import timedelta
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_PATIENCE = timedelta(hours=3)
+"""How long the others wait for the first, which may have to fetch a model."""
 
 
 def count() -> int:
@@ -33,7 +37,7 @@ def join() -> None:
     import torch
     from accelerate import PartialState  # takes seconds
 
-    PartialState(cpu=not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU") == "True")
+    PartialState(timeout=_PATIENCE, cpu=not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU") == "True")
 
 
 def of_the_first(value: T) -> T:

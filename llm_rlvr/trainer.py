@@ -23,6 +23,9 @@ from llm_rlvr.groups import require_whole_groups, shuffled_groups
 
 logger = logging.getLogger(__name__)
 
+_GROWTH = 5
+"""How many times the first disagreement of sampler and trainer, or 0.001 nats, is taken for rounding still."""
+
 
 class TargetPolicyTrainer(GRPOTrainer):
     """A drop-in for ``GRPOTrainer``: the same arguments, and an objective.
@@ -38,7 +41,7 @@ class TargetPolicyTrainer(GRPOTrainer):
         objective_options: replacements for its default options, e.g. ``{"eta": 0.5}``.
         candidate_logprob: "mean" or "sum", how token log-probabilities become a candidate's ℓ under a target.
         sampler_tolerance: how far vLLM's log-probabilities of what it just sampled may lie from the model's, in nats a
-            token on average, before a warning says that weights do not reach it; must leave room for low precision.
+            token on average, before a warning says that weights do not reach it; or five times as far as at first.
         allow_biased_sampling: accept temperature ≠ 1, top-k, top-p or min-p, which sample from another distribution
             than the one whose log-probabilities make the target.
 
@@ -71,6 +74,7 @@ class TargetPolicyTrainer(GRPOTrainer):
             raise UserError(f"objective: {objective} needs labels, which completions do not have")
         self.candidate_logprob = candidate_logprob
         self.sampler_tolerance = sampler_tolerance
+        self._first_disagreement: float | None = None
         super().__init__(*args, **kwargs)
         _require_fitting(self.args)
         _require_effective(self.args)
@@ -104,13 +108,16 @@ class TargetPolicyTrainer(GRPOTrainer):
         difference = torch.where(known, own - sampled, 0).abs().sum() / known.sum().clamp(min=1)
         self._note("sampler_disagreement", difference)
         worst = float(self.accelerator.gather(difference).max())
-        if not worst <= self.sampler_tolerance:
+        if self._first_disagreement is None:
+            self._first_disagreement = worst
+        tolerance = min(self.sampler_tolerance, max(_GROWTH * self._first_disagreement, _GROWTH * 1e-3))
+        if not worst <= tolerance:
             logger.warning(
                 "sampler and trainer disagree by %.3g nats a token at step %d (tolerance %.3g): the sampler's weights"
                 " are not the trainer's, or its precision is lower",
                 worst,
                 self.state.global_step,
-                self.sampler_tolerance,
+                tolerance,
             )
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
@@ -205,6 +212,7 @@ _OF_TRLS_LOSS = {
     "delta": None,
     "use_liger_kernel": False,
     "importance_sampling_level": "token",
+    "multi_objective_aggregation": "sum_then_normalize",
 }
 """Options that change TRL's loss alone, and the values at which they do nothing."""
 
@@ -217,9 +225,22 @@ def _require_effective(args: GRPOConfig) -> None:
             )
 
 
+_PLAIN_SAMPLING = {
+    "temperature": (1.0,),
+    "top_p": (1.0,),
+    "top_k": (0, -1, None),
+    "min_p": (0.0, None),
+    "repetition_penalty": (1.0, None),
+}
+"""Values at which completions come from the whole distribution."""
+
+
 def _require_unbiased(args: GRPOConfig) -> None:
-    for key, plain in (("temperature", (1.0,)), ("top_p", (1.0,)), ("top_k", (0, -1, None)), ("min_p", (0.0, None))):
-        value = getattr(args, key)
+    given = {key: getattr(args, key) for key in _PLAIN_SAMPLING} | {
+        key: value for key, value in (args.generation_kwargs or {}).items() if key in _PLAIN_SAMPLING
+    }
+    for key, plain in _PLAIN_SAMPLING.items():
+        value = given[key]
         if value not in plain:
             raise UserError(
                 f"{key}: {value} is not allowed with a target, whose log-probabilities are those of plain sampling;"

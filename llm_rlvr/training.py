@@ -4,10 +4,12 @@ config -> model, problems -> TargetPolicyTrainer -> records
 """
 
 import contextlib
+import gc
 import json
 import math
 import os
 import shutil
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +113,7 @@ class LanguageTrainer:
         """
         problems = self._problems()
         longest = max(len(json.dumps(problem.chat)) for problem in [*problems.train, *problems.held_out])
-        needed = foreseen_bytes(self._settings, self._directory, longest, self._placement.micro_batch)
+        needed = foreseen_bytes(self._settings, self._directory, longest, self._placement)
         require_memory(needed, self._placement.device, self._settings.engine)
         resumed = newest_checkpoint(folder)
         if processes.count() == 1:
@@ -121,6 +123,9 @@ class LanguageTrainer:
             return self._train(problems, folder, checkpoint_seconds, report, resumed)
         except NonFiniteError:
             raise
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -168,8 +173,22 @@ class LanguageTrainer:
         for callback in list(trainer.callback_handler.callbacks):  # it prints every log
             if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
                 trainer.remove_callback(callback)
-        trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
+        try:
+            trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
+            if self._placement.save_model:
+                self._save(trainer, folder)
+        finally:
+            _give_back(trainer)
         return Outcome(records_of(trainer.state.log_history), resumed is not None, before)
+
+    def _save(self, trainer: TargetPolicyTrainer, folder: Path) -> None:
+        """Keep the trained model, or its adapter, as ``model-SEED`` beside the folder of checkpoints."""
+        unfinished, finished = folder / "model", folder.parent / f"model-{self._seed}"
+        trainer.save_model(str(unfinished))
+        processes.wait_for_all()
+        if processes.is_first():
+            shutil.rmtree(finished, ignore_errors=True)
+            unfinished.rename(finished)
 
 
 @dataclass(frozen=True)
@@ -311,6 +330,17 @@ def _dataset(problems: Sequence[Problem]) -> Dataset:
 
 def _text(completion: Any) -> str:
     return str(completion if isinstance(completion, str) else completion[0]["content"])
+
+
+def _give_back(trainer: TargetPolicyTrainer) -> None:
+    """Free a GPU for the next run in this process: the model, and vLLM beside it."""
+    engine = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
+    if engine is not None:
+        engine.llm_engine.engine_core.shutdown()
+    trainer.accelerator.free_memory()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _lora(rank: int) -> LoraConfig | None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from common.errors import UserError
 from common.launch.plan import plan_runs
 from common.runs.trainer import NonFiniteError, Records, SelfPacedTrainer
-from llm_rlvr.arguments import Placement
+from llm_rlvr.arguments import Placement, training_arguments
 from llm_rlvr.memory import foreseen_bytes, require_memory
 from llm_rlvr.models import local_model
 from llm_rlvr.settings import LanguageTask
@@ -183,12 +184,24 @@ class TestRefusals:
             trainer(tiny, micro_batch=3)
 
     def test_too_little_memory(self, tiny, monkeypatch):
-        needed = foreseen_bytes(settings(), tiny, 100, 1)
+        needed = foreseen_bytes(settings(), tiny, 100, Placement(CPU, 1))
         assert 0 < needed < 2**30
-        more = foreseen_bytes(settings(lora_rank=0), tiny, 100, 1)
+        more = foreseen_bytes(settings(lora_rank=0), tiny, 100, Placement(CPU, 1))
         assert more > needed - 14 * 2 * 32 * 32 * 12
         with pytest.raises(UserError, match=r"memory: about 1048576.0 GiB are needed and .* lower micro_batch"):
             require_memory(2**50, CPU, "transformers")
+
+    @pytest.mark.parametrize(("steps", "lora_rank", "max_tokens"), [(75, 32, 1024), (300, 0, 2048)])
+    def test_the_papers_settings_fit_a_gpu_of_80_gb(self, tmp_path, monkeypatch, steps, lora_rank, max_tokens):
+        """Beside vLLM's share; one prompt's completions at a time, which is the least there is."""
+        sizes = {"hidden_size": 2048, "num_hidden_layers": 28, "vocab_size": 151_936}  # Qwen3-1.7B's
+        (tmp_path / "config.json").write_text(json.dumps(sizes))
+        monkeypatch.setattr("llm_rlvr.memory.parameter_count", lambda _: 1_720_000_000)
+        paper = LanguageTask(task="graph_color", steps=steps, lora_rank=lora_rank, kl=0, max_tokens=max_tokens)
+        needed = foreseen_bytes(paper, tmp_path, 600, Placement(torch.device("cuda"), 1))
+        assert 2**30 * 5 < needed < 0.7 * 80e9
+        eight = foreseen_bytes(paper, tmp_path, 600, Placement(torch.device("cuda"), 8))
+        assert eight > 0.7 * 80e9
 
     def test_numbers_that_are_not_finite(self, tiny, tmp_path, monkeypatch):
         monkeypatch.setattr("llm_rlvr.trainer.reduce", lambda *_, **__: torch.tensor(math.nan, requires_grad=True))
@@ -219,6 +232,34 @@ class TestRefusals:
     def test_biased_sampling_is_allowed_where_there_is_no_target_or_it_is_wanted(self):
         settings(temperature=0.7, objective="grpo_no_kl")
         settings(temperature=0.7, allow_biased_sampling=True)
+
+
+def test_the_trained_model_is_kept_where_that_is_wanted(tiny, tmp_path):
+    placement = Placement(CPU, 1, save_model=True)
+    LanguageTrainer(settings(lora_rank=0), [0], tiny, placement).train(
+        tmp_path / "full" / "checkpoint-0-0", 1e9, ignore
+    )
+    LanguageTrainer(settings(), [3], tiny, placement).train(tmp_path / "lora" / "checkpoint-3-3", 1e9, ignore)
+    kept = AutoModelForCausalLM.from_pretrained(tmp_path / "full" / "model-0").state_dict()
+    initial = AutoModelForCausalLM.from_pretrained(tiny).state_dict()
+    assert any(not torch.equal(kept[name], initial[name]) for name in initial)
+    assert (tmp_path / "full" / "model-0" / "tokenizer.json").is_file()
+    assert (tmp_path / "lora" / "model-3" / "adapter_config.json").is_file()
+
+
+def test_held_out_accuracy_is_over_problems_not_over_batches(tmp_path):
+    """TRL averages batches, so that all must be of one size: 200 problems in tens, not twelve of 16 and one of 8."""
+    for problems, together, micro, expected in [
+        (200, 1, 1, 10),
+        (200, 8, 1, 5),
+        (32, 1, 4, 32),
+        (5, 1, 1, 5),
+        (7, 7, 1, 1),
+    ]:
+        given = settings(eval_problems=problems, processes=together, candidates=8 if micro == 4 else 16)
+        placement = Placement(CPU, micro)
+        found = training_arguments(given, placement, tmp_path, 0, evaluate_first=True).per_device_eval_batch_size
+        assert found == expected
 
 
 def test_the_marker_tells_the_files_and_the_time(tiny, tmp_path):

@@ -78,6 +78,7 @@ def test_two_processes_train_a_run_and_take_it_up_where_it_was_killed(tmp_path):
     [
         (["micro_batch=2", "workers=1"], "error: micro_batch: 2 does not divide batch=2 over 2 processes; 1 fits"),
         (["micro_batch=1", "workers=2"], "error: workers: 2 is not allowed with 2 processes a training; use 1"),
+        ([*FITTING, "eval_problems=5"], "error: eval_problems: 5 is not allowed; 2 processes must divide it"),
         ([*FITTING, "processes=4", "batch=4"], "error: processes: 4, but 2 were launched; use accelerate launch"),
     ],
 )
@@ -93,6 +94,7 @@ def test_accelerate_takes_the_configurations(name):
     config = load_config_from_file(str(ACCELERATE / f"{name}.yaml"))
     assert isinstance(config, ClusterConfig)
     assert config.num_processes == 8
+    assert config.mixed_precision == "no"  # or it would win over precision=float32
     assert str(config.distributed_type.value) == {"ddp": "MULTI_GPU", "fsdp2": "FSDP", "zero3": "DEEPSPEED"}[name]
     assert config.fsdp_config.get("fsdp_version") == (2 if name == "fsdp2" else None)
     assert config.deepspeed_config.get("zero_stage") == (3 if name == "zero3" else None)

@@ -104,6 +104,24 @@ def test_weights_that_do_not_arrive_are_told(tmp_path, monkeypatch, caplog, lora
     assert "at step 1 (tolerance 0.0001)" in caplog.records[0].getMessage()
 
 
+def test_a_disagreement_that_grows_is_told_below_the_tolerance(tmp_path, monkeypatch, caplog):
+    trainer = train(tmp_path, monkeypatch, arrives=True, lora=False)
+    trainer.sampler_tolerance = 0.1
+    trainer._first_disagreement = None
+    with caplog.at_level(logging.WARNING, logger="llm_rlvr.trainer"):
+        for difference in (0.01, 0.045, 0.055):
+            own = torch.full((1, 2), -1.0)
+            rows = {
+                "sampling_per_token_logps": own - difference,
+                "old_per_token_logps": own,
+                "completion_mask": torch.ones(1, 2),
+            }
+            trainer._check_sampler(rows)
+    assert len(caplog.records) == 1
+    assert "by 0.055 nats a token" in caplog.records[0].getMessage()
+    assert "(tolerance 0.05)" in caplog.records[0].getMessage()
+
+
 def test_tokens_without_a_log_probability_are_left_out(tmp_path, monkeypatch):
     trainer = train(tmp_path, monkeypatch, arrives=True, lora=False)
     rows = {
