@@ -206,6 +206,7 @@ def test_the_command(models, tmp_path, environment):
         ("model=nothing", "model: 'nothing' is unknown"),
         ("model=null", "model: is missing"),
         ("engine=sglang", "engine: 'sglang'"),
+        ("engine=vllm_server", "engine: 'vllm_server' is not allowed; choose from transformers, vllm"),
         ("k=3", "k: 3 is not allowed"),
         ("k=0", "k: 0 is not allowed"),
         ("k=one", "k: 'one' is not allowed"),

@@ -247,19 +247,15 @@ def test_the_trained_model_is_kept_where_that_is_wanted(tiny, tmp_path):
     assert (tmp_path / "lora" / "model-3" / "adapter_config.json").is_file()
 
 
-def test_held_out_accuracy_is_over_problems_not_over_batches(tmp_path):
+@pytest.mark.parametrize(
+    ("problems", "together", "candidates", "micro", "expected"),
+    [(200, 1, 16, 1, 10), (200, 8, 16, 1, 5), (32, 1, 8, 4, 32), (5, 1, 16, 1, 5), (7, 7, 16, 1, 1)],
+)
+def test_held_out_problems_weigh_the_same(tmp_path, problems, together, candidates, micro, expected):
     """TRL averages batches, so that all must be of one size: 200 problems in tens, not twelve of 16 and one of 8."""
-    for problems, together, micro, expected in [
-        (200, 1, 1, 10),
-        (200, 8, 1, 5),
-        (32, 1, 4, 32),
-        (5, 1, 1, 5),
-        (7, 7, 1, 1),
-    ]:
-        given = settings(eval_problems=problems, processes=together, candidates=8 if micro == 4 else 16)
-        placement = Placement(CPU, micro)
-        found = training_arguments(given, placement, tmp_path, 0, evaluate_first=True).per_device_eval_batch_size
-        assert found == expected
+    given = settings(eval_problems=problems, processes=together, candidates=candidates)
+    found = training_arguments(given, Placement(CPU, micro), tmp_path, 0, evaluate_first=True)
+    assert found.per_device_eval_batch_size == expected
 
 
 def test_the_marker_tells_the_files_and_the_time(tiny, tmp_path):
