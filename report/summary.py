@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.statistics import Verdict
-from figures.comparison import Comparison
+from figures.comparison import Comparison, number
 from figures.judged import JudgedClaim
 from figures.variants import in_a_row
 from report.wording import NOTHING, command_that_made, distinct, interval, measured, published, spread
@@ -71,7 +71,7 @@ def row_of(judged: JudgedClaim) -> Row:
         source=judged.source,
         figure=judged.figure,
         paper=alone.paper if alone else _together([part.paper for part in parts]),
-        ours=alone.ours if alone else _tally([part.verdict for part in parts]),
+        ours=alone.ours if alone else _in_short(judged.parts),
         interval=alone.interval if alone else NOTHING,
         seeds=spread(runs),
         fewest_seeds=min(runs, default=0),
@@ -112,6 +112,15 @@ def _together(words: Sequence[str]) -> str:
 
 _MUCH = 40
 """Letters."""
+
+
+def _in_short(parts: Sequence[Comparison]) -> str:
+    """Return our numbers beside those published, or what became of the parts where there are none or too many."""
+    numbers = [each.ours for each in parts if not isinstance(each.paper, str)]
+    words = ", ".join(number(each) if isinstance(each, float) else NOTHING for each in numbers)
+    if any(isinstance(each, float) for each in numbers) and len(words) <= _MUCH:
+        return words
+    return _tally([each.verdict for each in parts])
 
 
 def _tally(verdicts: Sequence[Verdict]) -> str:

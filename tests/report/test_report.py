@@ -42,11 +42,12 @@ def judged(*parts, verdict=Verdict.REDUCED):
 
 def test_a_claim_of_several_parts_says_what_they_say():
     row = row_of(judged(*PARTS))
-    assert (row.paper, row.ours) == ("1.3, 2.4, 3.5", "1 reproduced, 1 reduced and 1 not run")
+    assert (row.paper, row.ours) == ("1.3, 2.4, 3.5", "1.5, 9, –")
     assert (row.seeds, row.fewest_seeds, row.preset) == ("4–20", 4, "paper, quick")
     assert row_of(judged(*PARTS * 20)).paper == "1.3, 2.4, 3.5"
     wordy = [dataclasses.replace(part, paper=f"{part.claim} is the lowest") for part in PARTS]
     assert row_of(judged(*wordy)).paper == "3 parts"
+    assert row_of(judged(*wordy)).ours == "1 reproduced, 1 reduced and 1 not run"
     assert [part.ours for part in row.parts] == ["1.50 ± 0.20", "9.00 ± 0.50", "–"]
     assert row.commands == (
         ("made by", "python -m a preset=paper"),
