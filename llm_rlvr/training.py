@@ -111,6 +111,7 @@ class LanguageTrainer:
         Raises:
             UserError: too little memory, problems that cannot be had, or a number that is not finite.
         """
+        _forget_earlier_runs()
         problems = self._problems()
         longest = max(len(json.dumps(problem.chat)) for problem in [*problems.train, *problems.held_out])
         needed = foreseen_bytes(self._settings, self._directory, longest, self._placement)
@@ -132,6 +133,7 @@ class LanguageTrainer:
 
     def train_along(self, folder: Path, resumed: Path | None) -> None:
         """Train as one of the processes that follow the first."""
+        _forget_earlier_runs()
         with contextlib.suppress(NonFiniteError):  # the first one tells
             self._train(self._problems(), folder, math.inf, _unheard, resumed)
 
@@ -178,7 +180,7 @@ class LanguageTrainer:
             if self._placement.save_model:
                 self._save(trainer, folder)
         finally:
-            _give_back(trainer)
+            _close_engine(trainer)
         return Outcome(records_of(trainer.state.log_history), resumed is not None, before)
 
     def _save(self, trainer: TargetPolicyTrainer, folder: Path) -> None:
@@ -332,12 +334,15 @@ def _text(completion: Any) -> str:
     return str(completion if isinstance(completion, str) else completion[0]["content"])
 
 
-def _give_back(trainer: TargetPolicyTrainer) -> None:
-    """Free a GPU for the next run in this process: the model, and vLLM beside it."""
+def _close_engine(trainer: TargetPolicyTrainer) -> None:
+    """Give back the memory of vLLM in this process, where the next run starts its own."""
     engine = getattr(getattr(trainer, "vllm_generation", None), "llm", None)
     if engine is not None:
         engine.llm_engine.engine_core.shutdown()
-    trainer.accelerator.free_memory()
+
+
+def _forget_earlier_runs() -> None:
+    """Free what the models of earlier runs in this process still hold, above all on a GPU."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
