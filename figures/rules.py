@@ -5,6 +5,7 @@ figure's ``Subject``; a name that it does not have raises ``UnknownNameError``.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -58,7 +59,7 @@ class _Said:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(ABC):
     """What all rules have."""
 
     placeholders: ClassVar[frozenset[str]]
@@ -82,13 +83,13 @@ class Rule:
             if any(fnmatchcase(name, pattern) for pattern in self.panels)
         }
 
+    @abstractmethod
     def rows(self, subject: Subject, panel: str) -> list[Comparison]:
         """Judge on one panel.
 
         Raises:
             UnknownNameError: a name that the figure does not have.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

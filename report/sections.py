@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -14,6 +13,7 @@ from figures.selection import NoRunsError, Selection, what_is_missing
 from figures.variants import common_words, title
 from report.disagreements import Disagreement
 from report.pictures import Picture, picture
+from report.stored import cpu_seconds, gpu_seconds
 from report.summary import Row
 from report.wording import counted, distinct, hours
 
@@ -151,6 +151,7 @@ def _runs(selections: Sequence[Selection]) -> list[RunRow]:
 
 
 def _run(method: str, run: StoredRun, places: Sequence[str]) -> RunRow:
+    on_gpu = gpu_seconds([run])
     return RunRow(
         key=run.key,
         method=title(method),
@@ -160,20 +161,11 @@ def _run(method: str, run: StoredRun, places: Sequence[str]) -> RunRow:
         preset=_recorded(run, "preset"),
         commits=_recorded(run, "commit"),
         machines=_recorded(run, "machine"),
-        cpu=hours(sum(block.cpu_seconds for block in run.blocks)),
-        gpu=_on_gpu(run),
+        cpu=hours(cpu_seconds([run])),
+        gpu=hours(on_gpu) if on_gpu else "",
         state=run.state,
     )
 
 
 def _recorded(run: StoredRun, attribute: str) -> str:
-    return ", ".join(distinct(_plain(getattr(block, attribute)) for block in run.blocks))
-
-
-def _plain(value: Any) -> str:
-    return str(value)
-
-
-def _on_gpu(run: StoredRun) -> str:
-    seconds = sum(block.wall_seconds for block in run.blocks if block.machine.startswith("cuda"))
-    return hours(seconds) if seconds else ""
+    return ", ".join(distinct(str(getattr(block, attribute)) for block in run.blocks))
